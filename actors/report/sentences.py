@@ -89,7 +89,8 @@ MEANINGS = {
     ),
     "blocked": (
         "the account or the model, not the row",
-        "the job pauses: put the account right (credit, spend limit, the model's name), then resume",
+        "the job pauses: put right what its message names: the account (credit, spend limit), the model's name or the "
+        "address, then resume",
     ),
     "unauthorised": ("the key, or its permissions", "the job pauses: set a good key, then resume"),
     "rejected": (

@@ -88,9 +88,12 @@ def waits(k: State) -> bool:
 UNREADABLE = "answered with what cannot be read"
 """Words for goals whose answers cannot be read, in the reason of a blocked route."""
 
+ALIKE = "refused with"
+"""Words for goals that were refused alike, in that reason."""
+
 
 def alike(failure: Failure, count: int) -> Failure:
     """Return the failure of a blocked route that the same end of `count` consecutive goals stands for."""
-    what = UNREADABLE if failure.kind is FailureKind.UNREADABLE else "refused with"
+    what = UNREADABLE if failure.kind is FailureKind.UNREADABLE else ALIKE
     text = f"the last {count} goals were all {what}: {failure.message}"
     return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text, retry_after_s=None)

@@ -43,6 +43,26 @@ BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
 REJECTED."""
 
 
+NO_SUCH_PATH: Final = frozenset({404, 405, 501})
+"""HTTP statuses of a path or a method that a server does not have (RFC 9110, 15.5.5, 15.5.6, 15.6.2)."""
+
+_NO_PATH: Final = re.compile(
+    r"^\s*(?:(?:file|page|resource|path|route|endpoint) )?not found\W*$"  # llama.cpp: "File Not Found"
+    r"|^\s*(?:method not allowed|not implemented)\W*$"
+    r"|^\s*invalid URL \("  # OpenAI: "Invalid URL (POST /v1/v1/messages)"
+    r"|^\s*unexpected endpoint or method\b",  # LM Studio
+    re.IGNORECASE,
+)
+"""Words for a path that a server does not have, in the form of an error of the API."""
+
+_NO_TLS: Final = re.compile(
+    r"plain HTTP request was sent to HTTPS port"  # nginx
+    r"|sent an HTTP request to an HTTPS server",  # Go's net/http
+    re.IGNORECASE,
+)
+"""Words for a call by http where the server wants https; their status is 400."""
+
+
 class WordRule(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of an error whose message matches a pattern."""
 
@@ -54,6 +74,8 @@ class WordRule(msgspec.Struct, frozen=True, kw_only=True):
     """True if the words also count at any status of an error whose name is in the vocabulary."""
     quotes: re.Pattern[str] | None = FIELD_PATH
     """Start of messages that quote the request, whose words prove nothing; None: words always count."""
+    remedy: str = ""
+    """What a person can do about such an error, as a clause; empty: what holds for its kind."""
 
 
 class ErrorVocabulary(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +120,28 @@ def joined(*each: ErrorVocabulary) -> ErrorVocabulary:
 def classify(
     vocabulary: ErrorVocabulary, status: int, error_type: str, message: str, details: str = ""
 ) -> FailureKind:
-    """Return the kind of a provider's error response.
+    """Return the kind of a provider's error response, as `classified` does."""
+    return classified(vocabulary, status, error_type, message, details)[0]
+
+
+def is_misdirected(kind: FailureKind, status: int, message: str, has_form: bool) -> bool:
+    """Return whether an error response to a call shows that its address does not serve the API.
+
+    Its status says that there is no such path or method, and its body is no error of the API's (`has_form`: it has the
+    form of one), but a page or the text of another server; or its words say so. `kind` is the kind by its name and
+    words, `message` its text, a page's without markup.
+    """
+    if kind not in (FailureKind.REJECTED, FailureKind.TRANSIENT):
+        return False
+    if status == 400:
+        return not has_form and _NO_TLS.search(message[:_CHARS_READ]) is not None
+    return status in NO_SUCH_PATH and (not has_form or _NO_PATH.search(message[:_CHARS_READ]) is not None)
+
+
+def classified(
+    vocabulary: ErrorVocabulary, status: int, error_type: str, message: str, details: str = ""
+) -> tuple[FailureKind, str]:
+    """Return the kind of a provider's error response, and the remedy that its words call for; empty: none.
 
     `status` is the HTTP status, 0 without a response; `error_type` and `message` are the provider's name and text of
     the error; `details` is its code, or the whole of its details as JSON text. An error inside a stream has status 200
@@ -109,14 +152,14 @@ def classify(
     if status < 400:
         status = vocabulary.status_of(error_type)
     if error_type in vocabulary.account_types or any(code.search(details) for code in vocabulary.account_codes):
-        return FailureKind.BLOCKED
+        return FailureKind.BLOCKED, ""
     for rule in vocabulary.words:
         counts = status in rule.statuses or (rule.named and named is not None)
         quoted = rule.quotes is not None and rule.quotes.match(message)
         if counts and not quoted and rule.pattern.search(message):
-            return rule.kind
+            return rule.kind, rule.remedy
     if named is not None:
-        return named
+        return named, ""
     if status >= 500 and error_type in vocabulary.overloaded_types:
-        return FailureKind.OVERLOADED
-    return BY_STATUS.get(status, FailureKind.TRANSIENT if status >= 500 else FailureKind.REJECTED)
+        return FailureKind.OVERLOADED, ""
+    return BY_STATUS.get(status, FailureKind.TRANSIENT if status >= 500 else FailureKind.REJECTED), ""

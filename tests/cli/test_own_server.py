@@ -46,11 +46,42 @@ def test_a_refused_call_says_where_the_key_goes_and_the_job_goes_on_with_it(cort
     assert KEY not in done.out + done.err
 
 
+NO_PATH = http({"detail": "Not Found"}, 404)
+
+
+def test_a_wrong_address_is_named_and_fails_no_row(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    with served(lambda asked: _open(asked) if asked.target == "/v1/messages" else NO_PATH) as server:
+        done = cortex(*JOB, "--base-url", f"{server.url}/openai/v1")
+        assert (done.code, done.last["rows_failed"]) == (3, 0)
+        where = f"{server.url}/openai/v1/messages answered 404 (Not Found)"
+        assert f"blocked: {where}: see that --base-url names a server of the Messages API; no row failed" in done.err
+        assert "credit" not in done.err and "account" not in done.err and "anthropic" not in done.err.lower()
+        shown = cortex("doctor", "--base-url", f"{server.url}/openai").out
+        assert f"{where}: see that --base-url" in " ".join(shown.split()) or where in shown
+        done = cortex("resume", "mine", "--base-url", server.url, "--json")
+    assert (done.code, done.last["rows_succeeded"]) == (0, 3), done.err
+
+
+def test_an_unknown_model_is_named_and_fails_no_row(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    unknown = http({"error": {"message": "model not found", "type": "not_found_error"}}, 404)
+    with served(lambda asked: unknown if asked.json["model"] == "nope" else _open(asked)) as server:
+        done = cortex(*JOB, "--base-url", server.url, "--model", "nope")
+    assert (done.code, done.last["rows_failed"]) == (3, 0)
+    assert "blocked: model nope: model not found: give a --model that is served there; no row failed" in done.err
+    assert "credit" not in done.err and "anthropic" not in done.err.lower()
+
+
 def test_the_doctor_agrees(cortex, monkeypatch) -> None:
     with served(lambda asked: http({"data": []}) if asked.target == "/v1/models" else _open(asked)) as server:
         done = cortex("doctor", "--base-url", server.url)
         assert f"none is set: calls to {server.url} hold none" in done.out
         assert f"{server.url} answers without a key" in done.out
+    with served(lambda asked: http(b"<title>Sign in</title>", 200, "text/html")) as server:
+        shown = cortex("doctor", "--base-url", server.url, "--model", "m").out
+        assert f"{server.url}/v1/models answers 200 with what is no JSON, such as a page: see that --base-url" in shown
+        assert "m exists" not in shown
     with served(_closed) as server:
         shown = cortex("doctor", "--base-url", server.url).out
         assert "set the key of that server in CORTEX_SERVER_KEY" in shown

@@ -16,7 +16,8 @@ from actors.jobs.spec import STATE_DEFAULT
 from actors.jobs.summary import kept_endings, rows_of_input, unreadable_text
 from actors.journal.journal import StateFolder
 from actors.providers.registry import DEFAULT, how_to_open, of_endpoint, row_of
-from cortex.admission.pauses import UNREADABLE
+from actors.providers.remedies import has_remedy
+from cortex.admission.pauses import ALIKE, UNREADABLE
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
 
@@ -238,6 +239,10 @@ def _advice(text: str, route: str) -> str:
     why = text.partition(":")[0].strip()
     if why == FailureKind.BLOCKED and UNREADABLE in text:
         return f"see that --base-url names a server that speaks the Messages API, {_ONE_FIRST}"
+    if why == FailureKind.BLOCKED and f"all {ALIKE}: " in text:
+        return f"correct what the provider finds fault with, {_ONE_FIRST}"
+    if why == FailureKind.BLOCKED and has_remedy(text):
+        return f"no row failed for it; after that {_RESUME}"
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
     endpoint = _endpoint(route)

@@ -8,20 +8,23 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+import msgspec
+
 from actors.common.findings import Finding, ok, warning, wrong
 from actors.providers.anthropic.account import TOKEN
 from actors.providers.credentials.account import credential_of, key_file, key_variable, may_lack_key
 from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.health.checks import ProviderChecks, hello, in_words
-from actors.providers.messages.client import COUNT_TOKENS, AnthropicModel
+from actors.providers.messages.client import COUNT_TOKENS, MESSAGES, AnthropicModel
 from actors.providers.pricing import known
+from actors.providers.remedies import ADDRESS
+from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import FailureKind
 
 MODELS: Final = "/v1/models"
 _SKEW_S, _SKEW_FAR_S = 30.0, 300.0
 """Differences of clocks in seconds, from which a warning and an error are due: a Retry-After in date form and a
 deadline are off by as much; far off, certificates and tokens are refused."""
-_NO_SUCH_CALL: Final = frozenset({404, 405, 501})
 
 _Answer = tuple[int, Mapping[str, str], bytes]
 
@@ -69,6 +72,8 @@ class AnthropicChecks(ProviderChecks):
             except Exception as error:
                 return [_unanswered(client, shown, error)]
             account = self._account(client, shown, answer, credential.has_key)
+            if answer[0] in NO_SUCH_PATH:
+                account = await self._misdirected(client, shown) or account
             entries = [*_clock(answer[1], begun_s, time.time()), account]
             if self.model and all(each.state != "wrong" for each in entries):
                 entries.append(await self._model(client))
@@ -80,20 +85,36 @@ class AnthropicChecks(ProviderChecks):
 
     def _account(self, client: AnthropicModel, shown: str, answer: _Answer, has_key: bool) -> Finding:
         status = answer[0]
-        if status in _NO_SUCH_CALL:
+        if status in NO_SUCH_PATH:
             text = f"{shown} answers, but has no list of models: only a paid call can show whether the key is accepted"
             return warning("account", text, "give --paid and --model NAME to make one call of one token")
         if not 200 <= status < 300:
             return self._refused(client, answer, "account", shown)
+        if not _is_object(answer[2]):
+            text = f"{shown}{MODELS} answers {status} with what is no JSON, such as a page"
+            return wrong("account", text, ADDRESS)
         if not has_key:
             return ok("account", f"{shown} answers without a key")
         return ok("account", f"{shown} accepts the key; no free call shows the credit that is left")
 
-    def _refused(self, client: AnthropicModel, answer: _Answer, check: str, shown: str) -> Finding:
-        failure = client.refusal_of(*answer)
-        do = self.advice(failure.kind) or "check what the address serves: cortex needs the Messages API"
+    def _refused(
+        self, client: AnthropicModel, answer: _Answer, check: str, shown: str, path: str = ""
+    ) -> Finding:  # fmt: skip
+        failure = client.refusal_of(*answer, path)
+        text, do = self.told(failure)
         made = warning if failure.kind in (FailureKind.THROTTLED, FailureKind.OVERLOADED) else wrong
-        return made(check, f"{shown}: {in_words(failure)}", do)
+        return made(check, f"{shown}: {text}", do or "check what the address serves: cortex needs the Messages API")
+
+    async def _misdirected(self, client: AnthropicModel, shown: str) -> Finding | None:
+        """Return the finding that the address does not serve the API; None where it does. A request without a message
+        shows it: a server of the API refuses it, and bills nothing."""
+        try:
+            answer = await client.look(MESSAGES, b"{}", self.timeout_s)
+        except Exception:  # the call before was answered
+            return None
+        if answer[0] < 400 or ADDRESS not in client.refusal_of(*answer, MESSAGES).message:
+            return None
+        return self._refused(client, answer, "account", shown, MESSAGES)
 
     async def _model(self, client: Any) -> Finding:
         name = self.model
@@ -101,7 +122,7 @@ class AnthropicChecks(ProviderChecks):
             answer = await client.look(COUNT_TOKENS, hello(name), self.timeout_s)
         except Exception as error:
             return _unanswered(client, f"--model {name}", error)
-        if answer[0] in _NO_SUCH_CALL and client.refusal_of(*answer).kind is not FailureKind.BLOCKED:
+        if answer[0] in NO_SUCH_PATH and client.refusal_of(*answer).kind is not FailureKind.BLOCKED:
             text = f"only a paid call can show whether {name} exists: the endpoint does not count tokens"
             return warning("model", text, "give --paid to make one call of one token")
         if not 200 <= answer[0] < 300:
@@ -111,6 +132,13 @@ class AnthropicChecks(ProviderChecks):
             text = f"{name} exists; its price is not known here, so a cap in money needs one"
             return warning("model", text, "give --price input=...,output=... or --price-as MODEL with --max-cost")
         return ok("model", f"{name} exists, with a window of {window or 0:,} tokens and a known price")
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(body), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _unanswered(client: AnthropicModel, shown: str, error: Exception) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from actors.providers.remedies import MODEL
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule
 from policies.failures.failure import FailureKind
 
@@ -29,12 +30,13 @@ _TOO_LARGE_WORDS: Final = re.compile(
     r"prompt is too long"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
     r"|maximum context length"
+    r"|longer than the (?:maximum )?model length"  # vLLM
     r"|required for long context requests",  # a 429: this account's window is the short one
     re.IGNORECASE,
 )
 _UNKNOWN_MODEL_WORDS: Final = re.compile(
-    r"\bmodel:?(?: \S{1,200})? (?:was |could )?(?:not (?:be )?found|does not exist)"
-    r"|\b(?:unknown|invalid|no such) model\b",
+    r"\bmodel:?(?: \S{1,200})? (?:was |could )?(?:not (?:be )?found|(?:does )?not exist)"
+    r"|\b(?:unknown|invalid|no such|not a valid) model\b",
     re.IGNORECASE,
 )
 _MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
@@ -59,10 +61,11 @@ ERRORS: Final = ErrorVocabulary(
     overloaded_types=frozenset({"overloaded_error"}),
     words=(
         WordRule(
-            kind=FailureKind.BLOCKED, pattern=_MODEL_NAME_ONLY, statuses=frozenset({404}), named=False, quotes=None
+            kind=FailureKind.BLOCKED, pattern=_MODEL_NAME_ONLY, statuses=frozenset({404}), named=False, quotes=None,
+            remedy=MODEL,
         ),
         WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
-        WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
         WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
     ),
 )

@@ -20,6 +20,7 @@ from actors.providers.credentials.account import (
 from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.pricing import known
 from actors.providers.registry import Provider, how_to_open, load, missing_extra
+from actors.providers.remedies import has_remedy
 from policies.failures.failure import Failure, FailureKind
 
 _MEANINGS: Final = {
@@ -144,12 +145,21 @@ class ProviderChecks:
         body = msgspec.json.encode({"model": self.model, "max_tokens": 1, "messages": content})
         came = await client.call(body, output_tokens_max=1, timeout_s=self.timeout_s)
         if isinstance(came, Failure):
-            do = self.advice(came.kind) or "see the message of the provider"
-            return wrong("credit", f"a call of one token failed: {in_words(came)}", do)
+            text, do = self.told(came)
+            return wrong("credit", f"a call of one token failed: {text}", do or "see the message of the provider")
         used = f"{came.usage.input_tokens_billed} tokens in, {came.usage.output_tokens} out"
         if came.usage.unknown:
             used = "no token count: each call is charged at its worst case"
         return ok("credit", f"a paid call of one token was answered ({used})")
+
+    def told(self, failure: Failure) -> tuple[str, str]:
+        """Return a failure in words, and what to do about it: the remedy at the end of its message, or what holds for
+        its kind; empty where nothing general holds."""
+        text = in_words(failure)
+        if failure.kind in (FailureKind.BLOCKED, FailureKind.TRANSIENT) and has_remedy(failure.message):
+            text, _, remedy = text.rpartition(": ")
+            return text, remedy
+        return text, self.advice(failure.kind)
 
     def advice(self, kind: FailureKind) -> str:
         """Return what to do about a failure of this kind; empty where nothing general holds."""

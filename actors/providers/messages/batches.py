@@ -151,7 +151,7 @@ class ProviderBatches:
             transport, used = await self._ready(), self._keys.credential
             async with transport.send("GET", f"{_path(name)}/results") as answer:
                 if answer.status != 200:
-                    refused = await self._refused(answer)
+                    refused = await self._refused(answer, "")
                     await self._keys.after(refused, used)  # the next request has the new key
                     yield "", refused
                     return
@@ -192,7 +192,7 @@ class ProviderBatches:
                 async with transport.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
                     if 200 <= answer.status < 300:
                         return b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-                    refused = await self._refused(answer)
+                    refused = await self._refused(answer, "" if name else BATCHES)
                 if not await self._keys.after(refused, used):
                     return refused
         except _NoName as error:
@@ -200,11 +200,11 @@ class ProviderBatches:
         except Exception as error:  # every error is a Failure
             return self._failures.of_exception(error)
 
-    async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
+    async def _refused(self, answer: aiohttp.ClientResponse, path: str) -> Failure:
         data = b""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnreadableResponse):
             data = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-        return self._failures.of_response(answer.status, answer.headers, data)
+        return self._failures.of_response(answer.status, answer.headers, data, path)
 
     def _read(self, data: bytes) -> BatchStatus | Failure:
         try:

@@ -40,11 +40,13 @@ from actors.providers.messages.response import read_message, read_reply
 from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
 from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
 from actors.providers.registry import row_of
+from actors.providers.remedies import ADDRESS
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
-from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
+from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.proxy_tls import network_of
 from cortex.values.reply import Reply
+from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, silence_max_s
 from policies.limits.limit import RateLimits
@@ -110,7 +112,7 @@ class AnthropicModel:
         self._open_telemetry = open_telemetry
         self._keys = CredentialReload(credential, self._take_key)
         self._prepared = credential, prepared
-        self._failures = MessagesFailures(self._row, self._keys.redact)
+        self._failures = MessagesFailures(self._row, self._keys.redact, self._base_url)
         self._transport: Transport | None = None
         self._opening = asyncio.Lock()
         self._closed = False
@@ -162,7 +164,8 @@ class AnthropicModel:
         try:
             transport = self._transport or await self._open()
             async with transport.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
-                return await self._take(answer, progress)
+                found = await self._take(answer, progress)
+            return self._failures.naming_model(found, body) if type(found) is Failure else found
         except Exception as error:  # every error of an attempt is a Failure
             return self.failure_of(error)
 
@@ -180,7 +183,7 @@ class AnthropicModel:
                 if answer.status != 200:
                     failure = self._failures.of_response(answer.status, answer.headers, data)
                     unknown_model = failure.kind is FailureKind.BLOCKED
-                    self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
+                    self._counter_missing = answer.status in NO_SUCH_PATH and not unknown_model
                     return None
                 return msgspec.json.decode(data, type=_TokenCount).input_tokens
         except Exception:  # a missing count is no failure
@@ -209,9 +212,10 @@ class AnthropicModel:
         """Return the Failure of an error of `look`, or of a call."""
         return self._failures.of_exception(error)
 
-    def refusal_of(self, status: int, headers: Mapping[str, str], data: bytes) -> Failure:
-        """Return the Failure of a response of `look` whose status is no success."""
-        return self._failures.of_response(status, headers, data)
+    def refusal_of(self, status: int, headers: Mapping[str, str], data: bytes, path: str = "") -> Failure:
+        """Return the Failure of a response of `look` whose status is no success. `path`: the path, where each server of
+        the API has it."""
+        return self._failures.of_response(status, headers, data, path)
 
     async def open(self) -> None:
         """Import the SDK and make the transport now, so that the first call need not wait two seconds for it.
@@ -239,7 +243,7 @@ class AnthropicModel:
                 data = await answer.read()
             except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
                 data = b""  # without a whole explanation the status says enough
-            return self._failures.of_response(status, headers, data)
+            return self._failures.of_response(status, headers, data, MESSAGES)
         kind, _, parameters = headers.get("content-type", "").partition(";")
         kind = kind.strip().lower()
         try:
@@ -256,6 +260,8 @@ class AnthropicModel:
             return read_message(whole) if streamed else self._read_whole(whole, answer, parameters)
         except StreamError as error:
             return self._failures.of_stream_error(error, status, headers)
+        except PageResponse as error:
+            return self._failures.unreadable(f"{self._failures.where(MESSAGES)}: {error}", status, remedy=ADDRESS)
         except UnreadableResponse as error:
             return self._failures.unreadable(str(error), status, isinstance(error, UnreadableAnswer))
 
@@ -432,7 +438,7 @@ async def _read_unlabelled(
                 if not begun:
                     continue
                 if begun.startswith(b"<"):
-                    raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+                    raise PageResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
                 if assembler is not None and begun[:1] in (b"{", b"["):
                     assembler = None
                 elif begun.startswith((b"data:", b"event:", b":")):

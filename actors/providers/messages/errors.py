@@ -10,6 +10,7 @@ import msgspec
 from actors.providers.messages.sse import StreamError
 from actors.providers.messages.vocabulary import vocabulary
 from actors.providers.registry import Provider
+from actors.providers.remedies import ADDRESS, BATCHES, MODEL
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from policies.failures.failure import Failure, FailureKind
 
@@ -20,6 +21,10 @@ _UNREACHED: Final = frozenset(
 reached."""
 
 
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
 class RequestUnprepared(Exception):
     """The SDK's client could not make a request: no credentials, or none that can be renewed. Its cause says why."""
 
@@ -27,13 +32,33 @@ class RequestUnprepared(Exception):
 class MessagesFailures(FailureReader):
     """Reader of failures of the Messages client."""
 
-    def __init__(self, row: Provider, redact: Redactor) -> None:
-        super().__init__(row, vocabulary(), redact)
+    def __init__(self, row: Provider, redact: Redactor, address: str = "") -> None:
+        super().__init__(row, vocabulary(), redact, address)
 
     def read_error(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
         """Return name, message and details of an error; AWS sends the name as a header."""
         error_type, message, details = error_in(body)
         return error_type or headers.get("x-amzn-errortype", "").partition(":")[0], message, details
+
+    def remedy_of(self, path: str) -> str:
+        """Return what to do where the server has no such path."""
+        if self.row.place and not self.address:
+            return f"see that {' and '.join(self.row.place)} are right"
+        return BATCHES if path.endswith("/batches") else ADDRESS
+
+    def naming_model(self, failure: Failure, body: bytes) -> Failure:
+        """Return a failure of a call, with the model of its request where the server says that it does not have it, and
+        not which."""
+        if MODEL not in failure.message:
+            return failure
+        try:
+            name = msgspec.json.decode(body, type=_Named).model
+        except msgspec.DecodeError:
+            return failure
+        if not name or name in failure.message:
+            return failure
+        said = failure.message.removesuffix(f": {MODEL}")
+        return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))
 
     def of_stream_error(self, error: StreamError, status: int, headers: Mapping[str, str]) -> Failure:
         """Return the failure that an `error` event inside a stream names."""

@@ -24,4 +24,10 @@ def _joined(references: tuple[Reference, ...]) -> ErrorVocabulary:
 
 def classify(status: int, error_type: str, message: str, details: str = "") -> FailureKind:
     """Return the kind of an error response of the Messages API (``policies.failures.error_vocabulary.classify``)."""
-    return error_vocabulary.classify(vocabulary(), status, error_type, message, details)
+    return classified(status, error_type, message, details)[0]
+
+
+def classified(status: int, error_type: str, message: str, details: str = "") -> tuple[FailureKind, str]:
+    """Return the kind of an error response of the Messages API, and the remedy that its words call for
+    (``policies.failures.error_vocabulary.classified``)."""
+    return error_vocabulary.classified(vocabulary(), status, error_type, message, details)

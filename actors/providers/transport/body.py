@@ -16,6 +16,10 @@ class UnreadableResponse(ValueError):
     """Response that is no complete reply. One line that says why."""
 
 
+class PageResponse(UnreadableResponse):
+    """Page (HTML, XML) in place of an answer: of a proxy, or of a server that does not serve the API."""
+
+
 class UnreadableAnswer(UnreadableResponse):
     """Answer of the provider's that came whole, but holds no message that can be read. It may have been paid for."""
 

@@ -5,15 +5,19 @@ Nothing here raises, and no text leaves without passing the credential's redacto
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
+from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
+from actors.providers.remedies import ADDRESS
 from actors.providers.transport.response_headers import retry_after_s
-from policies.failures.error_vocabulary import ErrorVocabulary, classify
+from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected
 from policies.failures.failure import Failure, FailureKind
 
 MESSAGE_CHARS_MAX: Final = 500
@@ -36,33 +40,53 @@ class ModelClosed(Exception):
 class FailureReader:
     """Turns error responses and exceptions of a provider's client into `Failure` values.
 
-    ``row`` is the provider's, ``redact`` takes secrets out of a text, ``vocabulary`` names the provider's errors.
+    ``row`` is the provider's, ``redact`` takes secrets out of a text, ``vocabulary`` names the provider's errors,
+    ``address`` is the URL that is asked, without a path; empty: only the client knows it.
     """
 
-    def __init__(self, row: Provider, vocabulary: ErrorVocabulary, redact: Redactor) -> None:
+    def __init__(self, row: Provider, vocabulary: ErrorVocabulary, redact: Redactor, address: str = "") -> None:
         self.row = row
         self.redact = redact
         self.vocabulary = vocabulary
+        self.address = without_password(address)
 
-    def of_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        """Return the failure in a response whose status, or whose body, says that there is no reply."""
+    def of_response(self, status: int, headers: Mapping[str, str], body: bytes, path: str = "") -> Failure:
+        """Return the failure in a response whose status, or whose body, says that there is no reply.
+
+        ``path``: the path that was asked, where each server of the API has it; empty for others, such as the path of
+        one message batch, which may be gone.
+        """
         error_type, message, details = self.read_error(headers, body)
         if 300 <= status < 400:
             where = headers.get("location", "elsewhere")
-            variable = self.row.base_url_variable
-            how = f"set {variable} or --base-url" if variable else "set --base-url"
-            text = f"the address answers with a redirect to {where}: {how} to the right one"
-            return Failure(FailureKind.BLOCKED, self.line(text), status)
-        kind = classify(self.vocabulary, status, error_type, message, details)
+            text = f"the address answers with a redirect to {where}"
+            return Failure(FailureKind.BLOCKED, self.line(text, "set --base-url to the right one"), status)
+        kind, remedy = classified(self.vocabulary, status, error_type, message, details)
         if status == _PROXY_AUTH_REQUIRED:
             kind = FailureKind.UNAUTHORISED
+        text = page_text(message)
+        if path and is_misdirected(kind, status, text, bool(error_type) or has_error(body)):
+            kind, remedy = FailureKind.BLOCKED, self.remedy_of(path)
+            message = f"{self.where(path)} answered {status}{_in_brackets(text)}"
+        elif text != message:
+            message = f"{self.where(path)} answered {status} with a page: {text or 'it has no text'}"
         return Failure(
             kind,
-            self.line(message or f"the provider answered with status {status} and no explanation"),
+            self.line(message or f"the provider answered with status {status} and no explanation", remedy),
             status,
             self.redact(error_type)[:100],
             self.retry_after_s(headers),
         )
+
+    def where(self, path: str) -> str:
+        """Return the URL of a path, for messages; the address alone where the client has paths of its own."""
+        if not self.address:
+            return "the provider"
+        return self.address.rstrip("/") + (path if path in self.row.appended else "")
+
+    def remedy_of(self, path: str) -> str:
+        """Return what to do where the server has no such path."""
+        return ADDRESS
 
     def retry_after_s(self, headers: Mapping[str, str]) -> float | None:
         """Return the seconds that the provider asks us to wait, in the headers that HTTP has for it; None where it asks
@@ -78,14 +102,14 @@ class FailureReader:
         """Return whether a body names an error: a gateway's "200, but"."""
         return error_in(body)[0] != ""
 
-    def unreadable(self, why: str, status: int, answer_came: bool = False) -> Failure:
+    def unreadable(self, why: str, status: int, answer_came: bool = False, remedy: str = "") -> Failure:
         """Return the failure of a response of good status that is no reply.
 
         ``answer_came``: it is an answer of the provider's, which may have been paid for (`UnreadableAnswer`), and not
         the page of a proxy or an empty body. The former is UNREADABLE, the latter TRANSIENT.
         """
         kind = FailureKind.UNREADABLE if answer_came else FailureKind.TRANSIENT
-        return Failure(kind, self.line(why), status, answer_came=answer_came)
+        return Failure(kind, self.line(why, remedy), status, answer_came=answer_came)
 
     def of_exception(self, error: BaseException) -> Failure:
         """Return the failure behind an exception of aiohttp's, or of one that wraps it.
@@ -116,10 +140,15 @@ class FailureReader:
             return Failure(FailureKind.TIMED_OUT, self.line(f"no whole answer in time ({text})"))
         return Failure(FailureKind.TRANSIENT, self.line(f"the connection was lost: {text}"))
 
-    def line(self, text: str) -> str:
-        """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters."""
+    def line(self, text: str, remedy: str = "") -> str:
+        """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters. It ends in ``remedy``, a clause
+        that says what to do."""
         message = " ".join(self.redact(text).split())
-        return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
+        end = f": {remedy}" if remedy else ""
+        most = MESSAGE_CHARS_MAX - len(end)
+        if len(message) > most:
+            return message[: most - 1] + "…" + end
+        return (message.rstrip(".") if end else message) + end
 
 
 def error_in(body: bytes) -> tuple[str, str, str]:
@@ -139,7 +168,8 @@ def error_in(body: bytes) -> tuple[str, str, str]:
     if isinstance(error, str):
         return "", error, ""
     if not isinstance(error, dict):
-        answer = found.get("message", found.get("Message")) if isinstance(found, dict) else None
+        names = ("message", "Message", "detail")  # the last: FastAPI, in which vLLM and LiteLLM are written
+        answer = next((found[name] for name in names if name in found), None) if isinstance(found, dict) else None
         name = _text(found.get("__type")).rpartition("#")[2] if isinstance(found, dict) else ""
         return name, answer if isinstance(answer, str) else body[:_BODY_CHARS_READ].decode("utf-8", "replace"), ""
     details = error.get("details")
@@ -148,6 +178,39 @@ def error_in(body: bytes) -> tuple[str, str, str]:
         _text(error.get("message")),
         "" if details is None else msgspec.json.encode(details).decode(),
     )
+
+
+def has_error(body: bytes) -> bool:
+    """Return whether a body has the form of an API's error: a JSON object with an object ``error``."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    found = found[0] if isinstance(found, list) and len(found) == 1 else found
+    return isinstance(found, dict) and isinstance(found.get("error"), dict)
+
+
+def page_text(text: str) -> str:
+    """Return the text of an HTML page without its markup; any other text as it is."""
+    bare = text.lstrip("\ufeff \t\r\n")
+    if not bare.startswith("<"):
+        return text
+    shown = _MARKUP.sub(" ", _HEAD.sub(" ", bare))
+    return " ".join(html.unescape(shown if shown.strip() else _MARKUP.sub(" ", bare)).split())
+
+
+_HEAD: Final = re.compile(r"<head\b.*?</head\s*>", re.DOTALL | re.IGNORECASE)
+_MARKUP: Final = re.compile(
+    r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
+)
+_BRACKETS_CHARS_MAX: Final = 120
+
+
+def _in_brackets(text: str) -> str:
+    text = " ".join(text.split())
+    if not text:
+        return ""
+    return f" ({text if len(text) <= _BRACKETS_CHARS_MAX else text[:_BRACKETS_CHARS_MAX] + '…'})"
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,7 @@ from email.utils import formatdate
 from typing import Final
 
 from actors.providers.messages.rate_limit_headers import rate_limits
-from actors.providers.messages.vocabulary import classify
+from actors.providers.messages.vocabulary import classified
 from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 from actors.simulator.faults import ErrorResponse
@@ -115,9 +115,10 @@ class SimulatedModel:
 
 def failure_of(refusal: ErrorResponse) -> Failure:
     """Return the failure for an error response of the provider."""
+    kind, remedy = classified(refusal.status, refusal.error_type, refusal.message, refusal.error_code)
     return Failure(
-        kind=classify(refusal.status, refusal.error_type, refusal.message, refusal.error_code),
-        message=refusal.message,
+        kind=kind,
+        message=f"{refusal.message.rstrip('.')}: {remedy}" if remedy else refusal.message,
         status=refusal.status,
         error_type=refusal.error_type,
         retry_after_s=None if refusal.retry_after_s is None else float(refusal.retry_after_s),

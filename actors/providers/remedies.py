@@ -1,0 +1,20 @@
+"""Remedies of blocked routes: what a person can do, as clauses at the end of a failure's message."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MODEL: Final = "give a --model that is served there"
+"""Remedy where a server does not have the model."""
+ADDRESS: Final = "see that --base-url names a server of the Messages API"
+"""Remedy where a server answers that does not serve the API."""
+BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
+"""Remedy where a server has no message batches."""
+
+_NAMED: Final = re.compile(r"--(?:base-url|model|via)\b|\bSSL_CERT_FILE\b")
+
+
+def has_remedy(message: str) -> bool:
+    """Return whether the message of a blocked route says already what to do, so that no general advice is due."""
+    return _NAMED.search(message) is not None
