@@ -38,6 +38,7 @@ class OutcomeCounter:
         "retry_after_s",
         "samples",
         "slow",
+        "timed_out_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class OutcomeCounter:
     def _anew(self) -> None:
         self.begun = self.answered = self.slow = self.input_tokens = self.output_tokens = 0
         self.failed: dict[str, int] = {}
-        self.latency_s = self.retry_after_s = 0.0
+        self.latency_s = self.retry_after_s = self.timed_out_s = 0.0
         self.samples: list[tuple[float, int]] = []
         self.message = ""
 
@@ -76,20 +77,21 @@ class OutcomeCounter:
                 self.samples.append((elapsed_s, usage.output_tokens))
             if self.ended >= FIRST_MAX:
                 return False
-        elif not self._failed(result):
+        elif not self._failed(result, elapsed_s):
             return False
         elif self.ended >= FIRST_MAX:
             return type(result) is Failure and result.kind in URGENT
         self.ended += 1
         return True
 
-    def _failed(self, failure: Any) -> bool:
+    def _failed(self, failure: Any, elapsed_s: float) -> bool:
         kind = failure.kind
         if kind == FailureKind.CANCELLED:
             return False
         self.failed[kind] = self.failed.get(kind, 0) + 1
         if kind == FailureKind.TIMED_OUT:
             self.slow += 1
+            self.timed_out_s = min(self.timed_out_s or elapsed_s, elapsed_s)
         elif kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
             self.message = failure.message
         if failure.retry_after_s is not None:
@@ -109,6 +111,7 @@ class OutcomeCounter:
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
             self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
             rate if isinstance(rate, RateLimits) else None, self.message, in_flight,
+            self.timed_out_s,
         )  # fmt: skip
         self._anew()
         return signals

@@ -71,7 +71,8 @@ def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands
         commands.Call(
             goal.id, flight.sample, goal.tries, flight.sent or flight.hash, flight.body, flight.output_max,
             terms.prompt_tokens_max(flight.output_max, place),
-            attempt_timeout_s(terms.limits.timeout, flight.output_max, bound), place, k.shares[place].generation,
+            attempt_timeout_s(terms.limits.timeout, flight.output_max, bound, k.shares[place].patience), place,
+            k.shares[place].generation,
         )
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ import msgspec
 from cortex.state.route_share import RouteShare, counted
 from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
+from policies.failures.timeout import learned_patience, teaches_from_s
 from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
@@ -118,6 +119,14 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
     for pace in (share.pace, k.pace):
         if pace is not None:
             correct(pace, more_input, more_output)
+
+
+def learn_patience(k: State, flight: InFlightAttempt, elapsed_s: float) -> None:
+    """Note how long an answer took, if it may change the timeouts of its route. Results of message batches do not."""
+    share, policy = k.shares[flight.route], k.terms.limits.timeout
+    if elapsed_s > teaches_from_s(policy, share.patience) and not flight.submission:
+        bound = flight.charge.tokens - flight.output_max
+        share.patience = learned_patience(policy, share.patience, elapsed_s, flight.output_max, bound)
 
 
 def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:

@@ -20,6 +20,7 @@ from cortex.values.election import VOTE
 from cortex.values.endings import WHOLE_REASONS, is_refusal
 from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN
+from policies.failures.timeout import teaches_from_s
 
 
 def absorb(k: State, program: Program, event: Answered, out: Out) -> None:
@@ -33,14 +34,16 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
     """Fold eligible answers into K as ``absorb`` does (fast path). Return the first other event; None if there is none.
 
     Eligible is an answer to an attempt that its goal awaits, and no other attempt: the attempt is not shared, hedged or
-    of an earlier question, warms no prefix, its usage is known, and ``may_apply_fast`` holds for the turn. What these
-    answers have in common is looked up once. Equal to ``absorb`` by ``tests/properties/test_fast_paths.py``: the same K
-    and the same commands, byte for byte.
+    of an earlier question, warms no prefix, its usage is known, its duration changes no timeouts, and
+    ``may_apply_fast`` holds for the turn. What these answers have in common is looked up once. Equal to ``absorb`` by
+    ``tests/properties/test_fast_paths.py``: the same K and the same commands, byte for byte.
     """
     if not may_apply_fast(k, program, out):
         return next(happened, None)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
     reads_refusals = program.reads_refusals
+    policy = k.terms.limits.timeout
+    usual_s = min([teaches_from_s(policy, share.patience) for share in shares], default=0.0)
     other: Event | None = None
     for event in happened:
         if type(event) is not Answered:
@@ -53,7 +56,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
             or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
-            or event.reply.usage.unknown
+            or event.reply.usage.unknown or event.elapsed_s > usual_s
         ):  # fmt: skip
             other = event
             break

@@ -11,9 +11,9 @@ import msgspec
 
 from cortex.admission import hedging
 from cortex.admission.pauses import alike, block
-from cortex.admission.permits import failed_there, release_permit
+from cortex.admission.permits import failed_there, learn_patience, release_permit
 from cortex.calls.cache_warming import prefix_settled
-from cortex.calls.request import AS_GIVEN
+from cortex.calls.request import AS_GIVEN, waits_of
 from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
@@ -45,6 +45,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         return _late(k, goal, event, out)
     usage, question, place = event.reply.usage, flight.hash, flight.route
     release_permit(k, flight, usage)
+    learn_patience(k, flight, event.elapsed_s)
     if flight.prefix:
         prefix_settled(k, flight, warmed=True)
     if k.asking:
@@ -277,7 +278,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     policy = k.terms.limits.retry
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
-    paid = sum(missing.question == goal.question for missing in (goal.assumed or {}).values())
+    paid = waits_of(goal, goal.question)
     if failure.kind == FailureKind.UNREADABLE and paid <= 1 and goal.kept is None:
         # twice the permits: calls that were sent after the first such answer brought no other
         most = max(k.terms.limits.rejected_alike_max, 2 * k.shares[flight.route].permits)

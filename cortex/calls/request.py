@@ -88,7 +88,8 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
     prefix = cache_warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
     if prefix and not cache_warming.goes(k, goal, prefix):
         return True
-    charge, timeout_s = _charge_and_timeout(k, route.price, bound, tokens_max, output_tokens_max, caching)
+    waits = waits_of(goal, question) if goal.assumed and k.shares[place].starts < 0 else 0  # a probe has no more time
+    charge, timeout_s = _charge_and_timeout(k, place, route.price, bound, tokens_max, output_tokens_max, caching, waits)
     if not budget_slices.affords(k, charge, wanted=True):
         k.short = True
         if k.on_decision is not None:
@@ -128,11 +129,17 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
 
 
 def _charge_and_timeout(
-    k: State, price: Price | None, bound: int, input_max: int, output_max: int, caching: bool
+    k: State, place: int, price: Price | None, bound: int, input_max: int, output_max: int, caching: bool,
+    waits: int = 0,
 ) -> tuple[Charge, float]:  # fmt: skip
     """The most that an attempt can cost, and its timeout in seconds; ``bound``: the most input tokens it can have."""
     charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
-    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
+    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound, k.shares[place].patience, waits)
+
+
+def waits_of(goal: Goal, question: bytes) -> int:
+    """Return the number of attempts at this question that were given up and may still be answered."""
+    return sum(missing.question == question for missing in (goal.assumed or {}).values())
 
 
 def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:
@@ -219,7 +226,7 @@ def fast_ask(k: State, changes: Iterator[Ask | Vote], once: bool, out: list[comm
                 caching, looked_at = b'"cache_control"' in body, body
             weight = weights.get(~bound if caching else bound)
             if weight is None:
-                weight = _charge_and_timeout(k, price, bound, input_max, output_max, caching)
+                weight = _charge_and_timeout(k, 0, price, bound, input_max, output_max, caching)
                 weights[~bound if caching else bound] = weight
             charge, timeout_s = weight
             if (not once and question in asking) or (capped and not _committed(k, charge)):
@@ -291,7 +298,7 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
     price, question = terms.route.price, question_hash(terms.route.endpoint, body, sample)
     bound, input_max = body_tokens_bound(body), terms.prompt_tokens_max(output_max)
     caching = price is not None and b'"cache_control"' in body
-    charge, _ = _charge_and_timeout(k, price, bound, input_max, output_max, caching)
+    charge, _ = _charge_and_timeout(k, 0, price, bound, input_max, output_max, caching)
     goal.status, goal.tries, goal.question, goal.constructor, goal.sample = ASKED, 1, question, AS_GIVEN, sample
     return InFlightAttempt(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
 

@@ -25,7 +25,7 @@ from cortex.values.endings import WHOLE_REASONS, Ending
 from cortex.values.reply import Reply, text_of
 from policies.estimates.price import cost_nusd
 from policies.estimates.tokens import bodies_tokens_bound, body_tokens_bound
-from policies.failures.timeout import attempt_timeout_s
+from policies.failures.timeout import attempt_timeout_s, teaches_from_s
 from policies.limits.slices import day_of
 
 _FOLDED = frozenset({Answered, RowsRead, PermitsGranted, ResultsWritten, Ticked})
@@ -113,6 +113,7 @@ def _may_fold(k: State) -> bool:
         return False  # the next turn removes it
     return not (
         len(k.shares) != 1 or k.shares[0].failing is not None or k.shares[0].in_flight != len(k.flights)
+        or k.shares[0].patience > 1.0
         or not may_ask_fast(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
         or k.deadlines or k.unhedged or k.elections or k.errands or k.submissions or k.shards or k.asking
         or k.held or k.again or k.parked or k.called or k.looking or k.paused is not None or k.outcome
@@ -165,6 +166,7 @@ class TurnFold:
     def __init__(self, k: State, slow: dict[int, float]) -> None:
         self._k, self._slow = k, slow
         """Open goals whose timeout may exceed all earlier ones, with their timeouts."""
+        self._usual_s = teaches_from_s(k.terms.limits.timeout, 1.0)
         self._rows: dict[int, Goal | Row] = dict(k.goals)
         """All live goals. A goal that was fed since the fold began is still a row."""
         self._open = [*k.open_by_kind["row"]]
@@ -194,6 +196,8 @@ class TurnFold:
         goals = [event.goal for event in answers]
         if not self._awaits(goals, answers) or self._too_many_fail(len(goals)):
             return False
+        if max([event.elapsed_s for event in answers], default=0.0) > self._usual_s:
+            return False  # their durations may change the timeouts of their route
         if True in [event.reply.usage.unknown for event in answers]:
             return False  # their charges are assumed, and reserved amounts are not up to date here
         fed = [event for event in others if type(event) is RowsRead]

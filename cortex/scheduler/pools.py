@@ -21,6 +21,7 @@ from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSampl
 
 _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
+_TIMED_OUT = FailureKind.TIMED_OUT.value
 _BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
 SAME_SHARE = 0.02
 """Relative difference below which two rates count as equal: sending the change would cost more than it brings."""
@@ -163,6 +164,9 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
         signals.samples,
     )
     throttled = failed.get(_THROTTLED, 0)
+    if signals.answered:
+        route.answered_s = at_s
+    timed_out = failed.get(_TIMED_OUT, 0) if failed and _answers_others(signals, route, at_s) else 0
     if signals.begun or signals.answered or failed or signals.rate is not None:
         sample = UsageSample(
             begun=signals.begun,
@@ -176,15 +180,29 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
             rate=signals.rate,
             in_flight=pool.in_flight,
             binding=pool.wanted > pool.allowed.concurrency,
+            timed_out=timed_out,
+            timed_out_s=signals.timed_out_s,
         )
         if limit.observe(state.settings.limit, pool.limit, at_s, sample):
             pool.grew_s = at_s
         if not _alike(pool.allowed, allowed(state, pool), at_s):
             touch(state, route.pool)
-    _judge(state, signals, route, out)
+    _judge(state, signals, route, limit.tells_nothing(pool.limit), timed_out, out)
 
 
-def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out: list[Command]) -> None:
+def _answers_others(signals: RouteSignals, route: RouteState, at_s: float) -> bool:
+    """Return True if the server answered other calls in the later half of the time of those that timed out."""
+    return route.answered_s > at_s - signals.timed_out_s / 2
+
+
+def _judge(
+    state: SchedulerState, signals: RouteSignals, route: RouteState, queues: bool, timed_out: int, out: list[Command]
+) -> None:
+    """Let the route's breaker count the outcomes.
+
+    ``queues``: the server may queue calls, so that its slowness is no fault; ``timed_out``: calls that timed out while
+    it answered others.
+    """
     policy, failed = state.settings.breaker, signals.failed
     if failed:
         good, bad, void = breaker.sorted_out("route", signals.answered, failed)
@@ -195,7 +213,9 @@ def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out:
     own = route.breaker
     throttled = failed.get(_THROTTLED, 0) if failed else 0
     asked_s = 0.0 if throttled else signals.retry_after_s
-    slow = min(signals.slow, good + bad)
+    if queues:
+        bad, void = bad - timed_out, void + timed_out
+    slow = 0 if queues else min(signals.slow, good + bad)
     was = breaker.observe(
         policy, own, state.at_s, signals.generation, good, bad, slow, asked_s, state.draw() if bad else 0.0, void
     )

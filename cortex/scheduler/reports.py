@@ -49,6 +49,8 @@ class RouteSignals(_Wire, frozen=True):
     """Message of the latest BLOCKED or UNAUTHORISED failure."""
     in_flight: int = 0
     """Attempts of this branch in flight on this route, of every generation."""
+    timed_out_s: float = 0.0
+    """Duration of the shortest attempt that timed out, in seconds; 0: none did."""
 
 
 class ToolSignals(_Wire, frozen=True):

@@ -157,6 +157,8 @@ class RouteState(msgspec.Struct):
     seen_here: bool = False
     """True if results moved its breaker, or probes are out, in this incarnation of the scheduler: memos are then
     ignored."""
+    answered_s: float = -NEVER
+    """Time of the latest report with answers."""
 
 
 class PoolState(msgspec.Struct):

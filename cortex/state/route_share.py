@@ -57,6 +57,8 @@ class RouteShare(msgspec.Struct):
     """Time at which the route's open breaker is probed, as last reported; 0: the breaker is not open."""
     memo: bytes = b""
     """Opaque state of the scheduler, returned to it when it restarts."""
+    patience: float = 1.0
+    """Factor by which measured durations lengthen the timeouts of attempts (``policies.failures.timeout``)."""
 
     def free(self, at_s: float) -> int:
         """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires

@@ -109,6 +109,10 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Attempts in flight in the whole pool, as far as is known."""
     binding: bool = False
     """True if more was wanted of the pool than was allowed."""
+    timed_out: int = 0
+    """Attempts among `unwell` that timed out although the server answered others meanwhile."""
+    timed_out_s: float = 0.0
+    """Duration of the shortest of them, in seconds."""
 
 
 class PoolLimit(msgspec.Struct, array_like=True):
@@ -128,6 +132,8 @@ class PoolLimit(msgspec.Struct, array_like=True):
     """No call may begin before this time, in seconds."""
     headroom: float = 0.0
     """Headroom of the latest `allowance`: what is left to other traffic does not count as unused."""
+    relieved_until_s: float = 0.0
+    """Time until which timeouts belong to the latest episode of congestion."""
 
 
 class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +172,8 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     limit.at_s = at_s
     limit.load.from_s = limit.load.from_s or at_s
     probing = limit.probing
+    if sample.timed_out and not sample.throttled and at_s >= limit.relieved_until_s and tells_nothing(limit):
+        _relieve(policy, limit, at_s, sample)
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     _count(limit, elapsed_s, sample)
@@ -224,6 +232,24 @@ def _take_readings(limit: PoolLimit, at_s: float, limits: RateLimits, binding: b
     ):
         if bucket.limit and bucket.remaining is not None:
             refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
+
+
+def tells_nothing(limit: PoolLimit) -> bool:
+    """Return True if the provider names no limit, by headers or by refusals: it may queue what it cannot serve yet."""
+    told = limit.requests.per_s or limit.input_tokens.per_s or limit.output_tokens.per_s
+    return limit.probing.mode is ProbeMode.SLOW_START and not told
+
+
+def _relieve(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> None:
+    """Halve the calls in flight, since a queue at the server was longer than attempts may take.
+
+    One cut per episode: attempts that were begun before the cut may take as long, and say nothing about it (as in TCP,
+    which halves its window once a round trip: Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
+    """
+    probing = limit.probing
+    under_way = min(probing.concurrency, float(sample.in_flight + sample.timed_out))
+    probing.concurrency = max(under_way / 2, float(policy.floor))
+    limit.relieved_until_s = at_s + sample.timed_out_s
 
 
 def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
@@ -327,6 +353,7 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     by_s = at_s - limit.at_s
     limit.at_s += by_s
     limit.held_until_s += by_s
+    limit.relieved_until_s += by_s
     probing = limit.probing
     probing.empty_at_s += by_s
     probing.strays.block_at_s += by_s

@@ -93,7 +93,7 @@ def lived(name: str, seed: int, limits: Limits, faults: float) -> World:
     streams = name in ("batch", "ordered batch", "table")
     world = World(
         PROGRAMS[name], seed, limits=limits, permits=6, faults=faults, late=faults > 0, together=1 + seed % 5,
-        price=PRICE if seed % 2 else None, streams=streams,
+        price=PRICE if seed % 2 else None, streams=streams, slow=5 if seed % 3 == 0 else 0,
     )  # fmt: skip
     if streams:
         for start in (0, 12):

@@ -61,11 +61,13 @@ def crowd(world: World, count: int, ended: bool = False, odd: int = 0) -> events
     return events.RowsRead(tuple(rows), k.position, k.position + 10 * count, ended)
 
 
-def lived(seed: int, limits: Limits, faults: float, unrest: float = 0.0, windows: int = 3, twice: float = 0.0) -> World:
+def lived(
+    seed: int, limits: Limits, faults: float, unrest: float = 0.0, windows: int = 3, twice: float = 0.0, slow: int = 0
+) -> World:
     """A batch as chance will have it, its windows between answers."""
     world = World(
         Batch(), seed, limits=limits, permits=6 + seed % 7, faults=faults, late=faults > 0, together=1 + seed % 5,
-        price=PRICE if seed % 2 else None, streams=True, unrest=unrest,
+        price=PRICE if seed % 2 else None, streams=True, unrest=unrest, slow=slow,
     )  # fmt: skip
     for window in range(windows):
         more: list[events.Event] = [crowd(world, 12, window == windows - 1, odd=seed % 3 if windows < 8 else 0)]
@@ -106,7 +108,7 @@ CHANCES = st.tuples(*(st.sampled_from((0.0, 0.0, share)) for share in (0.1, 0.1,
 @settings(max_examples=160)
 def test_turns_folded_at_once_come_to_what_step_makes_of_them(seed, limits, chances):
     faults, unrest, twice = chances
-    turns = lived(seed, limits, faults, unrest, twice=twice).stage.turns
+    turns = lived(seed, limits, faults, unrest, twice=twice, slow=23 if seed % 3 == 0 else 0).stage.turns
     wanted = stepped(turns)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_replay, "GOALS_AN_EVENT", 10**9)  # it is tried after each turn

@@ -46,14 +46,15 @@ def model(call: commands.Call) -> Reply:
 
 class World:
     """Environment of one run. ``faults``: share of attempts that fail; ``late``: abandoned attempts may still be
-    answered.
+    answered; ``slow``: each goal of that number takes minutes to be answered, which lengthens timeouts.
     """
 
     def __init__(
         self, program: Program, seed: int, *, limits: Limits | None = None, permits: int = 4, faults: float = 0.0,
-        late: bool = False, together: int = 1, still: bool = False, unrest: float = 0.0, **of_terms: Any,
+        late: bool = False, together: int = 1, still: bool = False, unrest: float = 0.0, slow: int = 0,
+        **of_terms: Any,
     ) -> None:  # fmt: skip
-        self.chance = random.Random(seed)
+        self.chance, self.slow = random.Random(seed), slow
         self.faults, self.late, self.together, self.still = faults, late, together, still
         self.unrest, self.permits = unrest, permits
         self.stage = Stage(program, limits, permits=permits, **of_terms)
@@ -168,7 +169,8 @@ class World:
         if remembered:
             self.memory[call.hash] = found
         self.stage.calls.pop((call.goal, call.attempt), None)
-        return events.Answered(call.goal, call.sample, call.attempt, call.hash, found)
+        elapsed_s = 300.0 if self.slow and call.goal % self.slow == 0 else 0.5
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, found, elapsed_s)
 
     def _broken(self, call: commands.Call, kind: str, status: int, sent: bool) -> events.Event:
         if sent:

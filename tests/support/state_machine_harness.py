@@ -157,10 +157,12 @@ class Stage:
         """Return the latest call under way, of one goal or of all."""
         return [call for call in self.calls.values() if goal in (0, call.goal)][-1]
 
-    def answered(self, call: commands.Call, text: str = "ok", usage: Usage = USAGE) -> events.Answered:
+    def answered(
+        self, call: commands.Call, text: str = "ok", usage: Usage = USAGE, elapsed_s: float = 0.0
+    ) -> events.Answered:
         """Return the event of a reply."""
         self.calls.pop((call.goal, call.attempt), None)
-        return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text, usage))
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text, usage), elapsed_s)
 
     def broke(
         self, call: commands.Call, kind: FailureKind | str, message: str = "no", **more: Any

@@ -48,7 +48,7 @@ from actors.providers.transport.proxy_tls import network_of
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
-from policies.failures.timeout import TimeoutPolicy, silence_max_s
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
 from policies.limits.limit import RateLimits
 
 if TYPE_CHECKING:
@@ -147,8 +147,10 @@ class AnthropicModel:
         """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
         silence_s = None
         if output_tokens_max > self._stream_above_tokens:
+            usual_s = attempt_timeout_s(self._timeouts, output_tokens_max, len(body))
             body = asking_to_stream(body)
             silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
+            silence_s *= max(timeout_s / usual_s, 1.0)  # a server that queues sends nothing until its turn
         if self._transport is None:
             await self.prepare()  # takes seconds, which do not count against the attempt's time
         begun_s, used = time.monotonic(), self._keys.credential

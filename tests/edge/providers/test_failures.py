@@ -11,7 +11,7 @@ from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport import aiohttp_transport, body, connection, content_encoding
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
-from policies.failures.timeout import TimeoutPolicy
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s
 from tests.edge.providers.test_stream import events_of
 from tests.edge.support.scripted_http_server import (
     MESSAGE,
@@ -215,3 +215,22 @@ async def test_after_close_a_call_fails_and_nothing_is_sent(connect: Connect) ->
         failure = await failed(model)
         await model.close()
     assert (failure.kind, failure.sent, server.asked) == (FailureKind.TRANSIENT, False, [])
+
+
+async def test_a_longer_timeout_allows_a_stream_a_longer_silence(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that queues sends nothing of a stream until its turn."""
+    silences: list[float] = []
+
+    async def sent(body: bytes, timeout_s: float, silence_s: float, progress: object) -> Failure:
+        silences.append(silence_s)
+        return Failure(FailureKind.TIMED_OUT, "")
+
+    async with connect(always(http(MESSAGE))) as (_, model):
+        monkeypatch.setattr(model, "_sent", sent)
+        usual_s = attempt_timeout_s(TimeoutPolicy(), 10_000, len(BODY))
+        for factor in (0.5, 1.0, 3.0):
+            await model.call(BODY, output_tokens_max=10_000, timeout_s=factor * usual_s)
+    assert silences == pytest.approx([silences[0], silences[0], 3 * silences[0]])
+    assert 60 < silences[0] < 65

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from cortex.scheduler.protocol import BreakerMoved, PoolCapped
-from policies.limits.limit import PoolCaps
+from policies.limits.limit import PoolCaps, RateLimits, ReportedBucket
 from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -330,3 +330,67 @@ def test_a_job_resumed_after_a_block_sends_one_call_alone():
         t.jobs[name].blocked = ""
     t.settle()
     assert t.permits() == {"a": 5, "b": 5}
+
+
+# -- a server that queues ----------------------------------------------------------------------------------------------
+
+HEADERS = RateLimits(requests=ReportedBucket(6_000, 5_000, 30.0))
+
+
+def late(t, n: int = 25, after_s: float = 70.0, **counts: object) -> None:
+    t.report(begun=n, failed={"timed_out": n}, slow=n, timed_out_s=after_s, **counts)
+
+
+@pytest.mark.parametrize(
+    ("answered_s_ago", "after_s", "state"),
+    [
+        (0.0, 70.0, "closed"),  # it answered others meanwhile: its queue is long
+        (30.0, 70.0, "closed"),
+        (40.0, 70.0, "open"),  # not in the later half of their time: nothing comes from it
+        (40.0, 140.0, "closed"),
+        (1.0, 0.0, "open"),  # of a branch that reports no duration
+    ],
+)
+def test_timeouts_of_a_server_that_answers_others_open_no_breaker(answered_s_ago: float, after_s: float, state: str):
+    t = town()
+    t.join("a")
+    t.report(begun=1, answered=1, latency_s=1.0)
+    t.after(answered_s_ago)
+    late(t, after_s=after_s)
+    assert t.breaker().state == state
+
+
+def test_a_server_from_which_nothing_ever_came_opens_its_breaker():
+    t = town()
+    t.join("a")
+    late(t)
+    assert t.breaker().state == "open"
+
+
+def test_errors_of_a_server_that_answers_others_open_its_breaker():
+    t = town()
+    t.join("a")
+    t.report(begun=50, answered=20, failed={"overloaded": 30}, latency_s=20.0)
+    assert t.breaker().state == "open"
+
+
+@pytest.mark.parametrize(("rate", "opened"), [(None, 0), (HEADERS, 1)])
+def test_slow_answers_count_where_the_provider_names_its_limits(rate: RateLimits | None, opened: int):
+    t = town()
+    t.join("a")
+    for _ in range(3):
+        t.report(begun=30, answered=30, slow=30, latency_s=2_000.0, rate=rate)
+        t.after(0.1)
+    assert t.breaker().opened == opened
+
+
+def test_timeouts_at_a_queue_halve_the_calls_in_flight():
+    t = town(limit=20)
+    t.join("a", 20)
+    t.settle()
+    assert t.permits() == {"a": 20}
+    t.report(begun=20, answered=1, latency_s=60.0, flights=19)
+    t.after(1.0)
+    t.report(failed={"timed_out": 4}, timed_out_s=70.0, flights=15)
+    t.settle()
+    assert t.state.pools[ROUTE].allowed.concurrency == 9

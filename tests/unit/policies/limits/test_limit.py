@@ -443,3 +443,49 @@ def test_a_clock_that_goes_back_stands_still() -> None:
     limit = seen(BEGINNING, (100.25, sample(20)), (3.0, sample(20, throttled=1)), (3.25, sample(20)))
     assert limit.at_s == 100.25
     assert allowance(POLICY, limit, 3.25).held_until_s == 101.25
+
+
+# -- congestion ------------------------------------------------------------------------------------------------------
+
+
+def _late(n: int, **told: Any) -> UsageSample:
+    return sample(0, unwell=n, timed_out=n, timed_out_s=70.0, in_flight=76, **told)
+
+
+def test_timeouts_without_a_refusal_halve_the_concurrency_once_an_episode() -> None:
+    limit = new(msgspec.structs.replace(POLICY, start=100))
+    observe(POLICY, limit, 100.0, sample(1))
+    seen = []
+    for at_s in (101.0, 102.0, 170.0, 172.0, 173.0):  # attempts of 70 s: an episode is as long
+        observe(POLICY, limit, at_s, _late(4))
+        seen.append(permits(limit, at_s))
+    assert seen == [40, 40, 40, 20, 20]
+
+
+def test_timeouts_never_take_the_last_permit() -> None:
+    limit = new(msgspec.structs.replace(POLICY, start=2))
+    for at_s in range(100, 1_000, 100):
+        observe(POLICY, limit, float(at_s), _late(1))
+    assert permits(limit, 1_000.0) == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"throttled": 1, "retry_after_s": 5.0},
+        {"rate": RateLimits(requests=ReportedBucket(6_000, 5_000, 30.0))},
+    ],
+)
+def test_timeouts_are_no_congestion_where_the_provider_names_limits(told: dict[str, Any]) -> None:
+    limit = new(msgspec.structs.replace(POLICY, start=100))
+    for at_s in (100.0, 101.0, 102.0):
+        observe(POLICY, limit, at_s, sample(1, **told))
+    observe(POLICY, limit, 103.0, _late(4, **told))
+    assert not limit.relieved_until_s
+
+
+def test_an_episode_of_congestion_goes_on_on_another_clock() -> None:
+    limit = new(msgspec.structs.replace(POLICY, start=100))
+    observe(POLICY, limit, 100.0, _late(4))
+    adopt(limit, 5_000.0)
+    assert limit.relieved_until_s == 5_070.0

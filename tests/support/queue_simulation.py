@@ -1,0 +1,396 @@
+"""Simulation of a job at a server that queues without bound, in a closed loop with the real policies.
+
+Pure, in virtual time, determined by one seed. The server (vLLM, SGLang, llama.cpp) never refuses: it works on as many
+calls as it has slots, and the others wait, first come first served. On our side are the pool's limit, the route's
+breaker, the timeouts and the retries, fed as in a running system: each branch reports a few times a second, and grants
+reach it a little later.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cortex.scheduler import pools
+from cortex.scheduler.protocol import BreakerMoved, Command
+from cortex.scheduler.reports import RouteSignals
+from cortex.scheduler.state import PoolState, RouteState, SchedulerSettings, SchedulerState
+from policies.failures import breaker as breakers
+from policies.failures.breaker import BreakerState
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy, backoff_s, may_retry
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, learned_patience, teaches_from_s
+from policies.limits.limit import LimitPolicy, PoolAllowance, new
+
+REPORT_S = 0.25
+SOON_S = 0.04
+GROWS_S = 0.25
+MESSAGE_S = (0.002, 0.006)
+TURN_S = (0.005, 0.03)
+"""Seconds from an answer to the next call under its permit: messages, a turn of the channel with its commit, network."""
+SWEEP_S = 0.25
+
+
+class Server(msgspec.Struct, kw_only=True):
+    """Server that queues. The time of a call is that of its prompt and its answer at full load; see `mean_s`."""
+
+    slots: int = 8
+    mean_s: float = 10.0
+    """Mean seconds of a call in its slot."""
+    sigma: float = 0.4
+    """Spread of the lognormal lengths of answers and prompts: .4 means that one in twenty is twice as long."""
+    prompt_part: float = 0.2
+    """Share of the time that the prompt takes."""
+    aborts: bool = True
+    """True if a call that its client gave up leaves queue or slot."""
+    changes: tuple[tuple[float, int], ...] = ()
+    """(time, slots): the number of slots from that time on; 0: nothing is worked on."""
+
+
+class Row(msgspec.Struct, eq=False):
+    """Row of the job, and its present attempt."""
+
+    input_tokens: int
+    output_tokens: int
+    attempt: int = 0
+    waits: int = 0
+    generation: int = 0
+    begun_s: float = 0.0
+    timeout_s: float = 0.0
+    served_s: float = 0.0
+    """Seconds of its slot that the server still has to give."""
+    node: int = 0
+    mark: int = 0
+    """Number of the attempt over all rows; 0: none."""
+
+
+class Counts(msgspec.Struct):
+    """Unreported counts of attempts of one generation of the breaker."""
+
+    begun: int = 0
+    answered: int = 0
+    timed_out: int = 0
+    slow: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    latency_s: float = 0.0
+    timed_out_s: float = 0.0
+
+
+class Node(msgspec.Struct):
+    """Branch and holder in one: its share of the permits, and its unreported counts."""
+
+    permits: int = 0
+    in_flight: int = 0
+    report_at_s: float = 0.0
+    generation: int = 0
+    counts: dict[int, Counts] = {}
+
+    def of(self, row: Row) -> Counts:
+        """Return the counts to which a row's present attempt belongs."""
+        return self.counts.setdefault(row.generation, Counts())
+
+
+class Second(msgspec.Struct):
+    """Measurements of one second: times are sums over calls."""
+
+    busy_s: float = 0.0
+    useful_s: float = 0.0
+    """Time of the slots that could have been used."""
+    waiting_s: float = 0.0
+    waiting_max: int = 0
+    timed_out: int = 0
+    answered: int = 0
+    permits: int = 0
+    slots: int = 0
+
+
+class Queues:
+    """Whole loop: one job of `rows` rows (None: without end) at one server."""
+
+    def __init__(
+        self, server: Server, *, rows: int | None = None, concurrency: int = 100_000, seed: int = 1, nodes: int = 2,
+        output_tokens_max: int = 300, policy: LimitPolicy | None = None, timeouts: TimeoutPolicy | None = None,
+    ) -> None:  # fmt: skip
+        self.server, self.left, self.concurrency = server, rows, concurrency
+        self.output_tokens_max, self.timeouts, self.retry = output_tokens_max, timeouts or TimeoutPolicy(), RetryPolicy()
+        self.chance = random.Random(seed)
+        settings = SchedulerSettings(limit=policy or LimitPolicy())
+        self.state = SchedulerState(settings)
+        self.pool = self.state.pools["p"] = PoolState(new(settings.limit))
+        self.route = self.state.routes["r"] = RouteState("p")
+        self.pool.routes["r"] = True
+        self.patience = 1.0
+        self.now_s = self.zero_s = 1_000.0
+        self.nodes = [Node() for _ in range(nodes)]
+        self.seconds: list[Second] = []
+        self.slots = server.slots
+        self.queue: deque[Row] = deque()
+        self.serving: dict[Row, tuple[int, float]] = {}
+        """Rows in a slot: number of the attempt, and time at which it ends."""
+        self.again: deque[Row] = deque()
+        self.out: set[Row] = set()
+        self.moves: list[BreakerMoved] = []
+        self.done = self.failed = self.attempts = 0
+        self.ended_s = math.inf
+        self._shared: PoolAllowance | None = None
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = self._marks = 0
+        for at_s, slots in server.changes:
+            self._at(at_s, self._resized, slots)
+        for place, _ in enumerate(self.nodes):
+            self._at(REPORT_S * self.chance.random(), self._report_due, place)
+        self._share()
+
+    # ------------------------------------------------------------------------------------------- running
+
+    def run(self, until_s: float) -> Queues:
+        """Continue until `until_s` after the beginning, or until all rows have ended."""
+        end_s = self.zero_s + until_s
+        while self._events and self._events[0][0] <= end_s and self.ended_s == math.inf:
+            at_s, _, act, entries = heapq.heappop(self._events)
+            self._pass(at_s)
+            act(*entries)
+        return self
+
+    def _pass(self, at_s: float) -> None:
+        while self.now_s < at_s:
+            place = int(self.now_s - self.zero_s)
+            while place >= len(self.seconds):
+                self.seconds.append(Second(slots=self.slots))
+            second, until_s = self.seconds[place], min(at_s, self.zero_s + place + 1)
+            if until_s <= self.now_s:
+                until_s = at_s
+            took_s = until_s - self.now_s
+            second.busy_s += len(self.serving) * took_s
+            second.useful_s += self.slots * took_s
+            second.waiting_s += len(self.queue) * took_s
+            second.waiting_max = max(second.waiting_max, len(self.queue))
+            second.permits = self._shared.concurrency if self._shared else 0
+            self.now_s = until_s
+
+    def _at(self, delay_s: float, act: Callable[..., None], *told: Any) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (self.now_s + delay_s, self._number, act, told))
+
+    def _draw(self, bounds: tuple[float, float]) -> float:
+        return self.chance.uniform(*bounds)
+
+    # ------------------------------------------------------------------------------------------ the job
+
+    def _begin(self, place: int) -> None:
+        node = self.nodes[place]
+        share = self.concurrency // len(self.nodes) + (place < self.concurrency % len(self.nodes))
+        while node.in_flight < min(node.permits, share) and (self.again or self.left != 0):
+            if self.again:
+                row = self.again.popleft()
+            else:
+                row = Row(self._size(1_000.0), self._size(200.0))
+                if self.left is not None:
+                    self.left -= 1
+            row.attempt += 1
+            row.node, row.generation = place, node.generation
+            self._marks += 1
+            row.mark = self._marks
+            row.timeout_s = attempt_timeout_s(
+                self.timeouts, self.output_tokens_max, 4 * row.input_tokens, self.patience, row.waits
+            )
+            node.in_flight += 1
+            self.attempts += 1
+            self.out.add(row)
+            self._at(self._draw(TURN_S), self._sent, row, row.mark)
+
+    def _size(self, mean: float) -> int:
+        sigma = self.server.sigma
+        return max(1, round(self.chance.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)))
+
+    def _sent(self, row: Row, mark: int) -> None:
+        self.nodes[row.node].of(row).begun += 1
+        row.begun_s = self.now_s
+        prompt = self.server.prompt_part
+        row.served_s = self.server.mean_s * (prompt * row.input_tokens / 1_000 + (1 - prompt) * row.output_tokens / 200)
+        self._at(math.ceil(row.timeout_s / SWEEP_S) * SWEEP_S, self._time_up, row, mark)
+        self.queue.append(row)
+        self._serve()
+
+    def _answered(self, row: Row, mark: int) -> None:
+        if row.mark != mark:
+            return
+        node, took_s = self.nodes[row.node], self.now_s - row.begun_s
+        row.mark = 0
+        self.out.discard(row)
+        node.in_flight -= 1
+        counts = node.of(row)
+        counts.answered += 1
+        counts.slow += took_s > row.timeout_s / 2
+        counts.latency_s += took_s
+        counts.input_tokens += row.input_tokens
+        counts.output_tokens += row.output_tokens
+        if took_s > teaches_from_s(self.timeouts, self.patience):
+            self.patience = learned_patience(
+                self.timeouts, self.patience, took_s, self.output_tokens_max, 4 * row.input_tokens
+            )
+        self.done += 1
+        self._begin(row.node)
+        self._over()
+
+    def _time_up(self, row: Row, mark: int) -> None:
+        if row.mark != mark:
+            return
+        node = self.nodes[row.node]
+        row.mark = 0
+        row.waits += 1
+        self.out.discard(row)
+        node.in_flight -= 1
+        counts = node.of(row)
+        counts.timed_out += 1
+        counts.slow += 1
+        counts.timed_out_s = min(counts.timed_out_s or row.timeout_s, row.timeout_s)
+        if self.seconds:
+            self.seconds[-1].timed_out += 1
+        if self.server.aborts:
+            if self.serving.pop(row, None) is None and row in self.queue:
+                self.queue.remove(row)
+            self._serve()
+        elif row in self.queue:  # the server works on it all the same
+            self.queue[self.queue.index(row)] = Row(0, 0, served_s=row.served_s)
+        elif row in self.serving:
+            self.serving[Row(0, 0)] = self.serving.pop(row)
+        failure = Failure(FailureKind.TIMED_OUT, "")
+        decision = may_retry(self.retry, failure, row.attempt, 0, self.done, paid=row.waits)
+        if decision.again:
+            wait_s = backoff_s(self.retry, row.attempt, failure.kind, None, self.chance.random(), decision.deferred)
+            self._at(wait_s, self._ask_again, row)
+        else:
+            self.failed += 1
+            self._over()
+        self._begin(row.node)
+
+    def _ask_again(self, row: Row) -> None:
+        self.again.append(row)
+        self._begin(row.node)
+
+    def _over(self) -> None:
+        if self.left == 0 and not self.out and not self.again and not self.queue and not self.serving:
+            self.ended_s = self.now_s - self.zero_s
+
+    # ---------------------------------------------------------------------------------------- the server
+
+    def _serve(self) -> None:
+        while self.queue and len(self.serving) < self.slots:
+            row = self.queue.popleft()
+            self.serving[row] = (row.mark, self.now_s + row.served_s)
+            self._at(row.served_s, self._served, row, self.now_s + row.served_s)
+
+    def _served(self, row: Row, at_s: float) -> None:
+        for own, (mark, ends_s) in list(self.serving.items()) if row not in self.serving else ((row, self.serving[row]),):
+            if ends_s == at_s:
+                del self.serving[own]
+                if own is row and mark:
+                    self._at(self._draw(MESSAGE_S), self._answered, row, mark)
+                self._serve()
+                return
+
+    def _resized(self, slots: int) -> None:
+        stalled = not self.slots
+        self.slots = slots
+        if not slots:  # what is in a slot waits
+            for row in reversed(list(self.serving)):
+                row.served_s = self.serving.pop(row)[1] - self.now_s
+                self.queue.appendleft(row)
+        elif stalled or slots:
+            self._serve()
+
+    # ------------------------------------------------------------------------------------------ the cortex
+
+    def _report_due(self, place: int) -> None:
+        node = self.nodes[place]
+        if self.now_s < node.report_at_s:
+            return
+        node.report_at_s = self.now_s + REPORT_S
+        self._at(REPORT_S, self._report_due, place)
+        in_flight = sum(row.node == place for row in self.out)
+        told, node.counts = node.counts, {}
+        for generation, c in (told or {node.generation: Counts()}).items():
+            failed = {FailureKind.TIMED_OUT.value: c.timed_out} if c.timed_out else {}
+            signals = RouteSignals(
+                "r", "p", generation, c.begun, c.answered, failed, c.slow, c.input_tokens, c.output_tokens, c.latency_s,
+                in_flight=in_flight, timed_out_s=c.timed_out_s,
+            )  # fmt: skip
+            self._at(self._draw(MESSAGE_S), self._heard, place, signals)
+
+    def _heard(self, place: int, signals: RouteSignals) -> None:
+        state, pool = self.state, self.pool
+        state.at_s = self.now_s
+        out: list[Command] = []
+        pool.in_flight = len(self.out)
+        wanted = len(self.out) + len(self.again) + (10**9 if self.left is None else self.left)
+        pool.wanted = min(wanted, self.concurrency)
+        was = breakers.passed(state.settings.breaker, self.route.breaker, self.now_s)
+        if was is not None:
+            pools.moved(state, "r", was, out)
+        pools.record_signals(state, signals, out)
+        self.moves += [move for move in out if isinstance(move, BreakerMoved)]
+        if self.now_s - pool.grew_s < GROWS_S:
+            self.nodes[place].report_at_s = self.now_s + SOON_S
+            self._at(SOON_S, self._report_due, place)
+        self._share()
+
+    def _share(self) -> None:
+        self.state.at_s = self.now_s
+        shared = pools.allowed(self.state, self.pool)
+        own = self.route.breaker
+        if own.state is BreakerState.OPEN:
+            shared = msgspec.structs.replace(shared, concurrency=0)
+        elif own.state is BreakerState.HALF_OPEN:
+            wanted = breakers.probes_wanted(self.state.settings.breaker, own, self.now_s)
+            if wanted:
+                breakers.probe_out(self.state.settings.breaker, own, self.now_s, self.now_s + 100.0, wanted)
+            shared = msgspec.structs.replace(shared, concurrency=len(self.out) + wanted)
+        if shared != self._shared or own.generation != self.nodes[0].generation:
+            self._shared = self.pool.allowed = shared
+            for place, _ in enumerate(self.nodes):
+                self._at(self._draw(MESSAGE_S), self._granted, place, shared, own.generation)
+
+    def _granted(self, place: int, shared: PoolAllowance, generation: int) -> None:
+        if shared is not self._shared:
+            return  # overtaken by a newer grant
+        node, n = self.nodes[place], len(self.nodes)
+        node.permits = shared.concurrency // n + (place < shared.concurrency % n)
+        node.generation = generation
+        self._begin(place)
+
+    # ------------------------------------------------------------------------------------------ readings
+
+    def _some(self, from_s: float, until_s: float) -> list[Second]:
+        return self.seconds[int(from_s) : max(int(until_s), int(from_s) + 1)]
+
+    def used(self, from_s: float, until_s: float) -> float:
+        """Return the share of the server's time that was used."""
+        some = self._some(from_s, until_s)
+        return sum(s.busy_s for s in some) / max(sum(s.useful_s for s in some), 1e-9)
+
+    def waiting(self, from_s: float, until_s: float) -> float:
+        """Return the mean number of calls that waited at the server."""
+        some = self._some(from_s, until_s)
+        return sum(s.waiting_s for s in some) / max(len(some), 1)
+
+    def waiting_max(self, from_s: float, until_s: float) -> int:
+        """Return the largest number of calls that waited at once."""
+        return max((s.waiting_max for s in self._some(from_s, until_s)), default=0)
+
+    @property
+    def timed_out(self) -> int:
+        """Attempts that timed out."""
+        return sum(s.timed_out for s in self.seconds)
+
+    @property
+    def opened(self) -> int:
+        """Openings of the breaker."""
+        return sum(move.new == BreakerState.OPEN for move in self.moves)
