@@ -81,6 +81,14 @@ asked = "How many of the reviews of K-3 mention a late delivery? Answer with the
 replies = llm_map([asked + "\\n\\n" + "\\n".join(part) for part in parts])
 submit(sum(int(each) for each in replies))
 """
+CUT_PIECE = """
+try:
+    text = llm("The sky is")
+except RuntimeError as error:
+    text = str(error)
+submit(text)
+"""
+"""Piece for the small model, whose replies are all cut: a base model does not stop by itself."""
 
 
 def _rlm(**more: Any) -> Program:
@@ -127,7 +135,7 @@ SYSTEMS = (
     System(
         name="crystal", prompt_tokens_max=1_500, midway=3, local_end="answer", right=lambda answer, rows: answer == LATE,
         made=lambda folder: crystal(pieces=(PIECE,), context=REVIEWS, returns="number"),
-        local=lambda folder: crystal(pieces=('submit(llm("The sky is"))',)),
+        local=lambda folder: crystal(pieces=(CUT_PIECE,)),
     ),
     System(
         name="recovery", made=lambda folder: recovery(count=6, part=3), prompt_tokens_max=1_200, midway=5,
