@@ -41,6 +41,9 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Sigma of the log-normal: 0 is constant; 0.5 puts p95 at twice the mean, plausible for a provider."""
     latency_ms_per_output_token: float = 0.0
     """Time added for every token of the answer, in milliseconds."""
+    slots: int | None = None
+    """Requests worked on at once, as at vLLM or llama.cpp: further ones wait, first come first served, and are never
+    refused. None: all at once."""
     batch_ms: float = 50.0
     """Mean time to the end of a message batch, in milliseconds."""
     batch_expired: float = 0.0
@@ -87,7 +90,7 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     def __post_init__(self) -> None:
         for name in ("seed", "thinking_tokens", "throttled_retry_after_s", "context_window", "remembered_max"):
             _whole(name, getattr(self, name), least=0 if name in ("seed", "thinking_tokens") else 1)
-        for name in ("rpm", "itpm", "otpm", "credit_calls", "batch_queue"):
+        for name in ("rpm", "itpm", "otpm", "credit_calls", "batch_queue", "slots"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
         for name in _NUMBERS:

@@ -1,9 +1,10 @@
 """Decisions of the simulated provider: the outcome of a request, its time, and its answer.
 
 Pure but for counters: time and random draws are arguments, and no function waits. The front ends (HTTP, in process)
-call ``decide``, wait as told, deliver, and report complete deliveries.
+call ``decide``, take a slot if there are ``slots``, wait as told, deliver, and report complete deliveries.
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -61,6 +62,8 @@ class SimulatedProvider:
         self._reasoner = self._new_reasoner()
         self._buckets = self._new_buckets()
         self._credit = self._new_credit()
+        self.slots = self._new_slots()
+        """Slots of a server that queues; None: it works on all requests at once."""
 
     def _new_reasoner(self) -> Reasoner:
         return Reasoner(self.settings.seed, self.settings.error, self._skills)
@@ -71,6 +74,9 @@ class SimulatedProvider:
     def _new_credit(self) -> AccountCredit:
         usd = self.settings.credit_usd
         return AccountCredit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
+
+    def _new_slots(self) -> asyncio.Semaphore | None:
+        return None if self.settings.slots is None else asyncio.Semaphore(self.settings.slots)
 
     def change(self, changes: dict[str, Any]) -> SimulatorSettings:
         """Change settings from now on. Named limits start full; named credit is the amount left.
@@ -84,6 +90,8 @@ class SimulatedProvider:
             self._buckets = self._new_buckets()
         if changes.keys() & {"credit_calls", "credit_usd"}:
             self._credit = self._new_credit()
+        if "slots" in changes:
+            self.slots = self._new_slots()  # requests that wait or are worked on keep the old ones
         return self.settings
 
     # ------------------------------------------------------------------------------------- one request

@@ -131,7 +131,11 @@ class HttpApp:
                 if outcome.latency_s > 0:
                     await asyncio.sleep(outcome.latency_s)
                 return self.refused(outcome.refusal, limits)
-            return await ResponseDelivery(provider, request, outcome, self.headers() | limits).run()
+            delivery = ResponseDelivery(provider, request, outcome, self.headers() | limits)
+            if provider.slots is None:
+                return await delivery.run()
+            async with provider.slots:
+                return await delivery.run()
         finally:
             provider.ended()
 

@@ -72,13 +72,25 @@ class SimulatedModel:
             if headers:
                 self.rate = rate_limits(headers | {"date": formatdate(now_s, usegmt=True)})
             wait_s = self._wait_s(outcome)
-            if wait_s > 0:
-                await asyncio.sleep(min(wait_s, timeout_s))
-            if wait_s > timeout_s:
+            if not await self._waited(wait_s, timeout_s):
                 return Failure(FailureKind.TIMED_OUT, f"no whole answer within {timeout_s:g} s")
             return self._outcome_of(outcome, progress)
         finally:
             provider.ended()
+
+    async def _waited(self, wait_s: float, timeout_s: float) -> bool:
+        """Take the time of an answer, in a slot of a server that queues; return False if it is longer than allowed."""
+        slots = self.provider.slots
+        if slots is None:
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, timeout_s))
+            return wait_s <= timeout_s
+        try:
+            async with asyncio.timeout(timeout_s), slots:
+                await asyncio.sleep(wait_s)
+        except TimeoutError:
+            return False
+        return True
 
     def _wait_s(self, outcome: RequestOutcome) -> float:
         form = outcome.fault.form if outcome.fault and outcome.refusal is None else ""

@@ -279,3 +279,20 @@ async def test_closing_lets_go_of_what_hangs() -> None:
         await asyncio.wait_for(server.close(), 3)
         with pytest.raises(aiohttp.ClientError):
             await hanging
+
+
+async def test_a_server_with_slots_keeps_further_requests_waiting_and_refuses_none() -> None:
+    async with running(slots=1) as (server, client):
+        provider = server.provider
+        assert provider.slots is not None
+        await provider.slots.acquire()
+        waiting = asyncio.create_task(create(client))
+        while not provider.stats()["in_flight"]:  # noqa: ASYNC110 - nobody says when a request has come
+            await asyncio.sleep(0.001)
+        assert not waiting.done() and provider.stats()["complete_answers"] == 0
+        provider.slots.release()
+        assert (await waiting).stop_reason == "end_turn"
+        assert not provider.slots.locked()
+        provider.change({"slots": None})
+        assert provider.slots is None
+        assert (await create(client)).stop_reason == "end_turn"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
+from tests.edge.support.virtual_clock import virtually
 from tests.support.repository_rules import ROOT
 
 NOW = 1_800_000_000.0
@@ -149,3 +151,20 @@ def test_needs_neither_an_http_library_nor_the_sdk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_server_with_slots_lets_further_calls_wait_in_their_order() -> None:
+    async def run() -> list[tuple[int, float]]:
+        model = simulated(slots=2, latency_ms=1_000, latency_spread=0)
+        ended: list[tuple[int, float]] = []
+
+        async def one(number: int, timeout_s: float) -> None:
+            await asyncio.sleep(number / 1_000)
+            result = await call(model, request(f"Say {number}"), timeout_s)
+            late = isinstance(result, Failure) and result.kind is FailureKind.TIMED_OUT
+            ended.append((-number if late else number, round(asyncio.get_running_loop().time(), 1)))
+
+        await asyncio.gather(*[one(number, 0.9 if number == 4 else 60.0) for number in range(1, 8)])
+        return ended
+
+    assert virtually(run()) == [(-4, 0.9), (1, 1.0), (2, 1.0), (3, 2.0), (5, 2.0), (6, 3.0), (7, 3.0)]
