@@ -143,7 +143,8 @@ class Channel:
             k = codec.open_job(terms)
         self._k = k
         self._looks_up = not k.terms.fresh and not self._memory.empty()
-        self._result_buffer = ResultBuffer(0 if opens_again(self._journal, batch) else k.emitted)
+        changes = opens_again(self._journal, batch) or k.restored is not None  # the list is another after this turn
+        self._result_buffer = ResultBuffer(0 if changes else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = SubmissionTracker(
             self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names

@@ -257,6 +257,7 @@ class Driver:
         unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first results are flushed at once
         while True:
             some = msgspec.msgpack.decode(await self._await("results", index, FLUSH_S if unwritten else REST_S))
+            some = await self._unwritten(some)
             if some and self._sink is not None:
                 self._sink.write([value for _, value in some])
                 unwritten += len(some)
@@ -265,7 +266,7 @@ class Driver:
                 await asyncio.sleep(GATHER_S if len(some) < MANY else GATHER_MANY_S)
             over = not some and self._over(await self.refresh())
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
-                over = index >= self._facts["results"]
+                over = index >= self._results()
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
@@ -275,6 +276,19 @@ class Driver:
             if over:
                 await self.refresh()
                 return
+
+    def _results(self) -> int:
+        """Return the number of results of the job that the sink holds in the end. A sink that cannot be cut back holds
+        the earlier results of rows that are asked again already."""
+        count = int(self._facts["results"])
+        return count if getattr(self._sink, "cuts_back", True) else count - int(self._facts["results_restored"])
+
+    async def _unwritten(self, some: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """Return the results without those that a sink which cannot be cut back holds already."""
+        if not (some and self._facts["reopened"]) or getattr(self._sink, "cuts_back", True):
+            return some
+        await self.refresh()
+        return [(index, value) for index, value in some if index < self._results()]
 
     async def _look(self) -> None:
         """Report progress, obey requests of other processes, send credentials to branches that lack them."""

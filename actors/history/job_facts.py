@@ -7,14 +7,16 @@ from typing import Any
 from actors.history.catalog import last_owner
 from actors.jobs.summary import summary
 from actors.journal.journal import StateFolder
+from cortex.goals.result_list import as_at_rest
 from cortex.state.state import State
 
 
 def facts_of(folder: StateFolder, job: str, k: State) -> dict[str, Any]:
     """Return a job's figures and its current state."""
-    facts = summary(k)
-    facts["outcome"] = k.outcome or living(folder, job)
-    if facts["outcome"] == "interrupted":
+    outcome = k.outcome or living(folder, job)
+    facts = summary(as_at_rest(k) if outcome == "interrupted" else k)
+    facts["outcome"] = outcome
+    if outcome == "interrupted":
         facts["waits"] = ""  # no process runs the job
     return facts
 

@@ -2,19 +2,24 @@
 
 Reopening failed rows changes the list (``cortex.goals.result_list``), so the turns between two reopenings form a part.
 Lines that a later part took back are left out. Without input order the parts follow each other; with input order they
-are merged, each being ordered in itself.
+are merged, each being ordered in itself. While the job rests, and for readers who ask for it at any time, the lines
+that were taken back and not replaced are listed too, read again from the earlier parts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
+from itertools import chain
 from typing import NamedTuple
+
+import msgspec
 
 from actors.history import final_state
 from actors.journal.errors import TextRedacted
 from actors.journal.journal import Journal
 from actors.programs import loader
+from cortex.goals.result_list import chained
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.programs.shards import Shards
@@ -52,9 +57,15 @@ def parts_of(source: Journal) -> tuple[list[TurnRange], list[events.RowsReopened
     return [TurnRange(*pair) for pair in zip(starts, ends, strict=True)], [event for _, event in found]
 
 
-def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.EmitResult | None, None, None]:
+def lines(
+    source: Journal, load: Load, index: int = 0, at_rest: bool = False
+) -> Generator[commands.EmitResult | None, None, None]:  # fmt: skip
     """Yield the results from ``index`` on, numbered by the present list; None whenever the journal has no more at
-    the moment: ``next`` then looks again."""
+    the moment: ``next`` then looks again.
+
+    ``at_rest``: list the results as if the job came to rest now, also of a job that runs or was killed: a row that is
+    asked again has its earlier result. For readers who read once.
+    """
     if names := shard_names(source, load):
         yield from _together(source, load, names, index)
         return
@@ -67,7 +78,7 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
         yield from _RangeReplay(source, load, parts[0], index).emits()
         return
     ordered = reopened[-1].ordered
-    found = _merged(source, load, parts, reopened) if ordered else _chained(source, load, parts, reopened)
+    found = (_merged if ordered else _chained)(source, load, parts, reopened, at_rest)
     for place, line in found:
         if line is None or place >= index:
             yield line and commands.EmitResult(place, line.value, line.failed, line.row, line.kind, line.order)
@@ -186,46 +197,120 @@ class _RangeReplay:
 
 
 def _chained(
-    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
+    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened], at_rest: bool
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """Yield the results in the order of their emission. A part's index is of the list at that time; lines that later
-    parts took back are skipped."""
+    parts took back are skipped, and follow at the end if they were restored."""
+    latest: dict[str, int] = {}
+    """For each row that failed, the part with its latest result."""
+    told = False
     for number, part in enumerate(parts):
         later = [event.lines for event in reopened[number:]]
-        for line in _RangeReplay(source, load, part).emits():
+        reading = _RangeReplay(source, load, part)
+        for line in reading.emits():
             place = line.index if line is not None else 0
+            if line is not None and line.row:
+                latest[line.row] = number
             for gone in later:
                 at = bisect_left(gone, place)
                 if line is not None and at < len(gone) and gone[at] == place:
                     break
                 place -= at
             else:
+                k = reading.k
+                if line is None and k is not None and not told and (at_rest or k.restored is not None):
+                    told = True
+                    yield from enumerate(_restored(source, load, parts, latest, k), chained(k))
+                    if at_rest:
+                        return  # more would be results of rows that were listed
                 yield place, line
 
 
+def _restored(
+    source: Journal, load: Load, parts: list[TurnRange], latest: dict[str, int], k: State
+) -> Iterator[commands.EmitResult]:  # fmt: skip
+    """Yield the earlier results of reopened rows that were not replaced, in the order of their emission."""
+    rows = {*k.withdrawn, *k.standing}
+    for number in sorted({latest[row] for row in rows if row in latest}):
+        for line in _RangeReplay(source, load, parts[number]).emits():
+            if line is not None and line.row in rows and latest[line.row] == number:
+                yield line
+
+
 def _merged(
-    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
+    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened], at_rest: bool
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """Yield the results in input order, waiting for a missing line unless the job has ended for good."""
     gone = [{order for event in reopened[number:] for order in event.lines} for number in range(len(parts))]
     readings = [_RangeReplay(source, load, part) for part in parts]
-    streams = [reading.emits() for reading in readings]
+    pairs = zip(readings[:-1], reopened, strict=True)
+    streams = [chain(reading.emits(), _waiting(reading, event)) for reading, event in pairs]
+    streams.append(chain(readings[-1].emits()))
     heads: dict[int, commands.EmitResult] = {}
+    line: commands.EmitResult | None
     place = order = 0
 
     def fill() -> None:
         for number, stream in enumerate(streams):
-            while number not in heads and (line := next(stream, None)) is not None:
-                if line.order not in gone[number]:
-                    heads[number] = line
+            if number not in heads and (head := next(stream, None)) is not None:
+                heads[number] = head
 
     while True:
         fill()
-        first = min(heads, key=lambda number: heads[number].order, default=-1)
-        if first < 0 or (heads[first].order != order and not readings[-1].over):
-            yield place, None
+        first = min((line.order for line in heads.values()), default=-1)
+        over = readings[-1].over
+        if first < 0 or (first != order and not over):
+            line = _ahead(readings[-1].k, order, at_rest)
+            yield place, line
+            place, order = place + (line is not None), order + (line is not None)
             continue
-        line = heads.pop(first)
-        order = line.order + 1
-        yield place, line
-        place += 1
+        number = max(number for number, line in heads.items() if line.order == first)
+        line = heads[number]
+        if first in gone[number]:
+            k = readings[-1].k
+            assert k is not None, "a part that follows another has a state"
+            line = _in_its_place(k, heads[number], at_rest)
+            if line is None and not over:
+                yield place, None
+                continue
+        for each in [each for each, head in heads.items() if head.order == first]:
+            del heads[each]
+        order = first + 1
+        if line is not None:
+            yield place, line
+            place += 1
+
+
+def _waiting(reading: _RangeReplay, event: events.RowsReopened) -> Iterator[commands.EmitResult]:
+    """Yield the results of a part that waited for their turn at its end, and were taken back then."""
+    k = reading.k
+    for order in event.lines if k is not None and k.held else ():
+        if k is not None and order in k.held:
+            yield _held(k, order)
+
+
+def _held(k: State, order: int) -> commands.EmitResult:
+    parts = k.failed_held.get(order)
+    row, kind = parts or ("", "")
+    return commands.EmitResult(order, k.held[order], parts is not None, row, kind, order)
+
+
+def _ahead(k: State | None, order: int, at_rest: bool) -> commands.EmitResult | None:
+    """Return the result in a place behind all reopened rows, which waits for them, if the job rests. Only then is it
+    listed, so that its row cannot be asked again."""
+    if k is None or not k.again or order not in k.held or not (at_rest or k.restored is not None):
+        return None
+    return msgspec.structs.replace(_held(k, order), row="")
+
+
+def _in_its_place(k: State, earlier: commands.EmitResult, at_rest: bool) -> commands.EmitResult | None:
+    """Return the result in the place of a reopened row without a result in its turn; None if it has none now.
+
+    ``earlier``: the row's earlier result. While the job rests, a later result that waits for its turn is listed too.
+    """
+    order = earlier.order
+    rests = at_rest or k.restored is not None
+    if rests and order in k.again and order in k.held:
+        return _held(k, order)
+    stands = earlier.row in k.standing and order not in k.again
+    return earlier if stands or (rests and (earlier.row in k.standing or earlier.row in k.withdrawn)) else None

@@ -93,13 +93,13 @@ class ResultProjection:
     """Results read from a journal from an index on, without a channel, for ``attach`` and ``results``.
 
     ``source`` is a journal of the projection's own, which ``close`` closes. Reading may continue after the journal has
-    grown.
+    grown. ``at_rest``: of a job that runs or was killed, list the earlier results of rows that are asked again too.
     """
 
-    def __init__(self, source: Journal, load: Load, index: int) -> None:
+    def __init__(self, source: Journal, load: Load, index: int, at_rest: bool = False) -> None:
         self._journal = source
         self.index = index
-        self._lines = lines(source, load, index)
+        self._lines = lines(source, load, index, at_rest)
 
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
         """Return the next results; an empty list at the journal's end."""

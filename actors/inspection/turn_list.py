@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
+from actors.history.catalog import replayed
 from actors.inspection.decisions import failure_facts
 from actors.inspection.replay import begun, taken_again
 from actors.inspection.span import TurnSpan
@@ -108,11 +110,26 @@ def _failed(failure: Failure) -> str:
 
 def failures_of(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
     """Yield goals that failed for good and rows that were refused, in the order of these decisions, without rows
-    that were asked again since."""
+    that were asked again since. A row that was asked again without a better outcome follows at the end, with its latest
+    failure."""
     again = [(seq, set(event.keys)) for seq, event in source.reopenings()]
+    kept = _without_better(source, span) if again else set()
+    latest: dict[str, dict[str, Any]] = {}
     for each in _failures(source, span):
-        if not any(each["turn"] < seq and each["row"] in keys for seq, keys in again):
+        if each["row"] in kept:
+            latest[each["row"]] = each
+        elif not any(each["turn"] < seq and each["row"] in keys for seq, keys in again):
             yield each
+    yield from sorted(latest.values(), key=itemgetter("turn"))
+
+
+def _without_better(source: Journal, span: TurnSpan) -> set[str]:
+    """Return the reopened rows whose earlier result stands, or stands until they are asked."""
+    program = span.program
+    if program is None:
+        return set()
+    k = replayed(source, lambda terms, known=program: known, span.upto)  # type: ignore[misc]
+    return {*k.withdrawn, *k.standing} if k is not None else set()
 
 
 def _failures(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:

@@ -63,6 +63,8 @@ def summary(k: State) -> dict[str, Any]:
         "assumed_tokens": ledger.assumed_tokens,
         "goals_live": k.live,
         "results": shards.results(k) if k.shards else k.emitted,
+        "results_restored": k.restored or 0,
+        "reopened": k.edition,
         "results_written": k.written_rows,
         "bytes_written": k.written_bytes,
         "position": k.position,

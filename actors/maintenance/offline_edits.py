@@ -137,7 +137,7 @@ def copy_results(
         index = sink.open(rows, size_bytes, own)
         if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
             index = sink.open(0, 0, own)  # unknown which results of which shard the file holds
-        reader = ResultProjection(folder.journal(job), as_it_was, index)
+        reader = ResultProjection(folder.journal(job), as_it_was, index, at_rest=True)
         while some := reader.read():
             sink.write([value for _, value in some])
         written = sink.flush()
@@ -161,7 +161,8 @@ def copy_some(
     source = folder.journal(job)
     try:
         sink.open(0, 0, False)
-        found = pick(takewhile(lambda line: line is not None, lines(source, as_it_was)))  # type: ignore[arg-type]
+        read = lines(source, as_it_was, at_rest=True)
+        found = pick(takewhile(lambda line: line is not None, read))  # type: ignore[arg-type]
         while some := [line.value for line in islice(found, together)]:
             sink.write(some)
         return int(sink.flush()[0])

@@ -43,6 +43,8 @@ class _JournalFold:
         self._cells: dict[tuple[int, str], CallTotals] = {}
         self._met: list[Route | None] = []
         self._tracks: dict[int, GoalTrack] = {}
+        self._earlier: dict[str, GoalTrack | None] = {}
+        """Reopened rows that have not failed again, with the goal that failed, if it is listed."""
         self._last_s = reading.begin_s
         self._before: dict[str, int] = {}
         self._calls = 0
@@ -105,6 +107,7 @@ class _JournalFold:
             for flight in k.flights.values():
                 self._sums(flight.route, k.goals.get(flight.goal), 0)  # in flight: asked, and not yet charged
             self._sweep(k, self._last_s, True)
+            self._restored(k)
         else:
             for track in self._tracks.values():
                 self._outstanding(track)
@@ -300,16 +303,27 @@ class _JournalFold:
             figures.retried.offer(track.failed, track)
         if track.lost:
             figures.goals_failed += 1
+            self._earlier.pop(track.row, None)
             if len(figures.failed_goals) < OUTSTANDING * 2:
                 figures.failed_goals.append(track)
 
     def _taken_back(self, event: events.RowsReopened) -> None:
         """Uncount rows that failed and are asked again."""
-        figures, again = self._figures, set(event.keys)
+        figures = self._figures
         if self._reading.k is not None:
             self._sweep(self._reading.k, self._last_s, False)  # the failure of a row may not be counted yet
+        again = set(event.keys) - self._earlier.keys()
         figures.goals_failed -= len(again)
+        found = {each.row: each for each in figures.failed_goals if each.row in again}
+        self._earlier |= {row: found.get(row) for row in again}
         figures.failed_goals = [each for each in figures.failed_goals if each.row not in again]
+
+    def _restored(self, k: State) -> None:
+        """Count reopened rows without a new outcome as failed, by their earlier results."""
+        figures = self._figures
+        found = [track for row, track in self._earlier.items() if row in k.withdrawn or row in k.standing]
+        figures.goals_failed += len(found)
+        figures.failed_goals += [track for track in found if track is not None]
 
     # -- permits ---------------------------------------------------------------------------------------------------
 

@@ -275,6 +275,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
             emit(k, goal.answer, None, False, out)
         else:
             k.tally.failed += 1
+    if k.withdrawn and to == RESOLVED:
+        k.withdrawn.pop(goal.row, None)
     if to == Status.FAILED and not goal.parent and goal.failure is not None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
@@ -292,6 +294,8 @@ def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> 
         goal.due_at_s = goal.timeout_at_s = NEVER
     k.live -= 1
     out.ended.append(goal)
+    if k.withdrawn:
+        k.withdrawn.pop(goal.row, None)
     if program.rows_are_goals:
         emit(k, line_of(goal) if goal.row else answer, None, False, out, goal.row)
     if not program.keeps:

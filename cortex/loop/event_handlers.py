@@ -167,6 +167,7 @@ def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> Non
     if event.how == "condemn":
         k.outcome, k.why = "partial", f"condemned: {event.story}"
         return  # calls in flight are not awaited: they may be what kills the channel
+    result_list.withdraw(k)
     k.outcome = k.why = ""
     k.finished = False
     k.stopping, k.stopped_by = event.how, event.who
@@ -181,6 +182,7 @@ def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> Non
 
 def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> None:
     if k.outcome in ("", "partial") and k.stopping != "cancel":
+        result_list.withdraw(k)
         k.outcome = k.why = k.stopping = ""
         k.finished = False
         go_on(k)
@@ -199,7 +201,11 @@ def _reopened(k: State, program: Program, event: events.RowsReopened, out: Out) 
         reroute_own(k, event.route)
     k.outcome, k.why = "partial", f"retry: {len(event.keys)} rows that failed are to be asked again"
     k.source_ended, k.halted, k.faulty_in_row = False, "", 0
-    result_list.take_back(k, event)
+    if k.live:
+        again = set(event.keys)
+        for goal in [goal for goal in k.goals.values() if goal.row in again and goal.status not in ENDED]:
+            end(k, goal, Status.ABANDONED, out, program)  # the row is fed again
+    result_list.take_back(k, event, out)
     k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
 
 

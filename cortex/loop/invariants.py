@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from cortex.goals.result_list import chained
 from cortex.state.state import ENDED, HELD, TRIES_MAX, Goal, State, Status, flight_key
 from cortex.values.batch_record import SubmissionStatus
 from cortex.values.election import VOTE
@@ -244,10 +245,10 @@ def _results(k: State) -> Iterator[str]:
     early = [order for order in k.held if order <= turn or (order < k.next_in_order and order not in k.again)]
     if early:
         yield f"results {early} are held though their turn, {turn}, has come"
-    given = k.next_in_order - len(k.again) if k.again else k.emitted
+    given = _given(k)
     if given + len(k.held) != k.tally.succeeded + k.tally.failed and not _silent_failures(k, given):
         yield f"{given} results given out, {len(k.held)} held; tally: {k.tally.succeeded} and {k.tally.failed}"
-    if k.again and (list(k.again) != sorted(k.again) or turn != k.emitted or max(k.again) >= k.next_in_order):
+    if k.again and (list(k.again) != sorted(k.again) or turn != chained(k) or max(k.again) >= k.next_in_order):
         yield f"the results end at {k.emitted}, those of {list(k.again)[:5]} are missing, the next is {k.next_in_order}"
     if not k.failed_held.keys() <= k.held.keys():
         yield f"results {sorted(k.failed_held)} are marked as failed, held are {sorted(k.held)}"
@@ -257,6 +258,16 @@ def _results(k: State) -> Iterator[str]:
         yield f"stopping {k.stopping!r}"
     if min(k.position, k.retries, k.successes, k.emitted) < 0:
         yield f"position {k.position}, retries {k.retries}, successes {k.successes}"
+
+
+def _given(k: State) -> int:
+    """Results given out, and earlier results of reopened rows that are counted now."""
+    rests = k.restored is not None
+    if k.next_in_order:
+        rows = [row for row in k.again.values() if row is not None]
+        counted = sum(row in k.standing or (rests and row in k.withdrawn) for row in rows)
+        return (k.next_in_order - len(k.again) if k.again else k.emitted) + counted
+    return chained(k) + len(k.standing) + len(k.withdrawn) * rests
 
 
 def _silent_failures(k: State, given: int) -> bool:

@@ -18,6 +18,7 @@ from cortex.calls import attempts, route_lanes, voting
 from cortex.calls.answers import absorb, fast_absorb
 from cortex.calls.program_hooks import Out, error_text, faulty, give_up, stop
 from cortex.calls.request import ask, fast_ask
+from cortex.goals import result_list
 from cortex.goals.apply_changes import apply
 from cortex.goals.lifecycle import OPEN, wake
 from cortex.loop import batch_submissions, deadlines, tool_runs
@@ -72,6 +73,8 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     see_end(k)
     if k.outcome and not k.finished:
         finish(k, out)
+    if k.outcome and k.restored is None and (k.withdrawn or k.standing):
+        result_list.restore(k)
     return out
 
 

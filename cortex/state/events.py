@@ -217,10 +217,10 @@ class Resumed(_Event, frozen=True, tag="resumed"):
 
 
 class RowsReopened(_Event, frozen=True, tag="reopened"):
-    """Failed rows are to be asked again, as a part of the same job: their results are withdrawn.
+    """Failed rows are to be asked again, as a part of the same job: their results are withdrawn until the job rests.
 
-    The rows themselves are fed again, after all others. Only for a job that has ended, complete or partial, and has
-    read its source to the end, and whose program allows it (``Program.asks_again``).
+    The rows themselves are fed again, after all rows read so far; then the rest of the input is read, if there is any.
+    Only for a job that has ended, complete or partial, and whose program allows it (``Program.asks_again``).
     """
 
     who: str
@@ -248,6 +248,11 @@ class RowsReopened(_Event, frozen=True, tag="reopened"):
     """``max_tokens`` in these rows' requests from now on; 0: unchanged."""
     requests: bool = True
     """True if a row is a whole request, which holds both itself."""
+    kind_of: tuple[int, ...] = ()
+    """For each row the place of its failure kind in ``kinds``. Empty in journals of earlier releases, whose retries
+    forgot the earlier results, and needed a source that was read to its end."""
+    input_at: int = -1
+    """Position in the input at which reading goes on after these rows; -1: the input was read to its end."""
 
 
 class Ticked(_Event, frozen=True, tag="ticked"):

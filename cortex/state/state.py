@@ -237,8 +237,16 @@ class State(msgspec.Struct, dict=True):
     edition: int = 0
     """Number of times that failed rows were opened again: each makes a new list of results
     (``cortex.goals.result_list``)."""
-    again: dict[int, None] = msgspec.field(default_factory=dict)
-    """Positions of reopened rows that are not emitted yet, ascending, if input order is wanted."""
+    again: dict[int, str | None] = msgspec.field(default_factory=dict)
+    """Positions of reopened rows that are not emitted yet, ascending, if input order is wanted, with the row's key;
+    None: its earlier result is forgotten."""
+    withdrawn: dict[str, str] = msgspec.field(default_factory=dict)
+    """Reopened rows without a new outcome, with the failure kind of their earlier result."""
+    standing: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Reopened rows whose earlier result stands, since the new outcome is worse or the row will not be asked: failure
+    kind of that result, and of the new outcome as long as it is counted instead."""
+    restored: int | None = None
+    """Number of earlier results that are listed while the job rests; None while it does not rest."""
     reading: dict[int, float] = msgspec.field(default_factory=dict)
     """Start time of the wait of goals that wait for readings: all readings since then are valid together."""
     purse: BudgetSlices | None = None

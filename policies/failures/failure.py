@@ -156,3 +156,19 @@ BATCH_ERRORS: Final = frozenset(
     }
 )
 """The nine error types of a result line in the Message Batches format."""
+
+_WITH_TEXT: Final = frozenset({FailureKind.CUT, FailureKind.PAUSED, FailureKind.MALFORMED, FailureKind.FAULTY})
+_PAID: Final = frozenset({FailureKind.REFUSED, FailureKind.EMPTY, FailureKind.TOOL_USE})
+
+
+def outweighs(before: str, now: str) -> bool:
+    """Return True if a row's earlier failed result is worth more than the new one of a retry, and stands.
+
+    A reply with text of the answer is worth more than one without, and any paid reply more than none. A row that was
+    cancelled during its retry keeps its earlier result.
+    """
+    return now == FailureKind.CANCELLED or _worth(before) > _worth(now)
+
+
+def _worth(kind: str) -> int:
+    return 2 if kind in _WITH_TEXT else int(kind in _PAID)

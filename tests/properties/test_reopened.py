@@ -1,9 +1,11 @@
-"""Whatever fails, and however often it is asked again, stopped and begun again: each row has one line in the end, and
-whoever reads the journal, from wherever, reads the list that K says there is."""
+"""Failed rows that are asked again, stopped and continued in any order: each row has one line in the end, a job that
+rests lists and counts the best outcome of each row that was ever known, and all readers of the journal read the list
+that K counts."""
 
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -17,11 +19,14 @@ from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.values.limits import Limits
+from policies.failures.failure import outweighs
 from tests.support.state_machine_harness import Stage, row
 
 ROWS = 7
 WINDOW = 3
 KEYS = [f"r{place}" for place in range(ROWS)]
+KINDS = ("cut", "refused", "rejected")
+"""Failures of three different worths."""
 
 
 class Life:
@@ -36,9 +41,11 @@ class Life:
         self.written = 0
         self.wanted = list(range(ROWS))
         self.base = 0
-        self.again = False
+        self.again = 0
+        self.best: dict[str, str] = {}
+        """Best outcome of each row so far."""
         self.live = None
-        self.live_edition = 0
+        self.live_list: object = None
         self.seen: list = []
 
     def turn(self, *happened: events.Event) -> None:
@@ -62,39 +69,50 @@ class Life:
         if not some and not (k.position - self.base == len(self.wanted) and not k.source_ended):
             return
         end = k.position + len(some)
-        given = [msgspec.structs.replace(row(KEYS[place]), place=place if self.again else -1) for place in some]
+        first = k.position - self.base
+        given = [
+            msgspec.structs.replace(row(KEYS[place]), place=place if first + at < self.again else -1)
+            for at, place in enumerate(some)
+        ]
         self.turn(events.RowsRead(tuple(given), k.position, end, end - self.base == len(self.wanted)))
 
     def settle(self, draw: int, failing: bool) -> None:
-        calls = list(self.stage.calls.values())
+        calls = [call for call in self.stage.calls.values() if call.goal in self.stage.k.goals]
         if calls:
-            call = calls[draw % len(calls)]
-            self.turn(self.stage.broke(call, "refused") if failing else self.stage.answered(call))
+            call, kind = calls[draw % len(calls)], KINDS[draw % 3] if failing else "succeeded"
+            self.turn(self.stage.broke(call, kind) if failing else self.stage.answered(call))
+            before = self.best.get(call.sample, "")
+            ended = call.goal not in self.stage.k.goals
+            if ended and (kind == "succeeded" or not before or not outweighs(before, kind)):
+                self.best[call.sample] = kind
 
-    def reopen(self) -> None:
+    def reopen(self, draw: int) -> None:
+        """Ask failed rows again; by the draw those of one kind, of which the rest of the input may follow."""
         k = self.stage.k
-        if k.outcome not in ("complete", "partial") or not k.source_ended:
+        if k.outcome not in ("complete", "partial"):
             return
-        failed = [line for line in self.read() if line.row]
+        failed = [line for line in self.read() if line.row and (draw > 2 or line.kind == KINDS[draw])]
         if not failed:
             return
+        counts = dict(Counter(line.kind for line in failed))
+        unread = [] if k.source_ended else [place for place, key in enumerate(KEYS) if place >= k.tally.rows_read]
         places = sorted(KEYS.index(line.row) for line in failed)
         ordered = self.stage.program.ordered
-        self.again, self.base, self.wanted = True, k.position, places
+        self.base, self.wanted, self.again = k.position, places + unread, len(places)
         self.turn(
             events.RowsReopened(
                 "ann", k.edition + 1, tuple(line.row for line in failed), tuple(line.index for line in failed),
-                {"refused": len(failed)}, k.position, ordered,
+                counts, k.position, ordered, kind_of=tuple([*counts].index(line.kind) for line in failed),
             ),
             events.Resumed("ann"),
         )  # fmt: skip
 
-    def lines(self, index: int = 0):
-        return lines(self.reader, lambda terms: self.stage.program, index)
+    def lines(self, index: int = 0, at_rest: bool = False):
+        return lines(self.reader, lambda terms: self.stage.program, index, at_rest)
 
-    def read(self, index: int = 0) -> list:
+    def read(self, index: int = 0, at_rest: bool = False) -> list:
         found = []
-        for line in self.lines(index):
+        for line in self.lines(index, at_rest):
             if line is None:
                 break
             found.append(line)
@@ -107,13 +125,36 @@ class Life:
         assert len(set(keys)) == len(keys)
         if self.stage.program.ordered and self.stage.k.outcome != "cancelled":
             assert keys == KEYS[: len(keys)]
-        if self.live is None or self.live_edition != self.stage.k.edition:
-            self.live, self.live_edition, self.seen = self.lines(), self.stage.k.edition, []
+        self.agree_on_outcomes(read)
+        version = self.stage.k.edition, self.stage.k.restored is None
+        if self.live is None or self.live_list != version:
+            self.live, self.live_list, self.seen = self.lines(), version, []
         while (line := next(self.live)) is not None:
             self.seen.append(line)
         assert self.seen == read, "who reads on sees what comes"
         half = len(read) // 2
         assert [line.value for line in self.read(half)] == [line.value for line in read[half:]]
+
+
+    def agree_on_outcomes(self, read: list) -> None:
+        k = self.stage.k
+        known = {key: self.best[key] for key in KEYS if key in self.best}
+        listed = known
+        if self.stage.program.ordered and k.outcome != "cancelled":
+            prefix = next((place for place, key in enumerate(KEYS) if key not in known), ROWS)
+            listed = {key: known[key] for key in KEYS[:prefix]}
+        assert outcomes(self.read(at_rest=True)) == listed
+        if not k.outcome:
+            return
+        assert outcomes(read) == listed, "a job at rest lists the best outcome of each row"
+        failed = Counter(kind for kind in known.values() if kind not in ("succeeded", "cancelled"))
+        assert {kind: n for kind, n in k.tally.failed_for_good.items() if kind != "cancelled"} == failed
+        assert k.tally.succeeded == sum(kind == "succeeded" for kind in known.values())
+
+
+def outcomes(read: list) -> dict[str, str]:
+    """Outcome of each row in a list of results."""
+    return {msgspec.json.decode(line.value)["custom_id"]: str(line.kind) or "succeeded" for line in read}
 
 
 STEPS = st.lists(
@@ -138,7 +179,7 @@ def test_each_row_has_one_line_in_the_end(steps, ordered, cancelled):
                 elif step in ("settle", "fail"):
                     life.settle(draw, step == "fail")
                 elif step == "reopen":
-                    life.reopen()
+                    life.reopen(draw)
                 elif step == "drain":
                     life.turn(events.Stopped("ann", "drain"))
                 else:
@@ -146,12 +187,14 @@ def test_each_row_has_one_line_in_the_end(steps, ordered, cancelled):
                 life.put_down()
                 life.agree()
             if cancelled and life.stage.k.outcome != "complete":
+                for goal in life.stage.k.goals.values():
+                    life.best.setdefault(goal.row, "cancelled")
                 life.turn(events.Stopped("ann", "cancel"))
                 life.stage.calls.clear()
                 life.agree()
                 return
             while life.stage.k.outcome != "complete" or any(line.row for line in life.read()):
-                life.reopen()
+                life.reopen(3)
                 life.turn(events.Resumed("ann"), events.PermitsGranted(WINDOW))
                 life.feed(WINDOW)
                 life.settle(0, False)

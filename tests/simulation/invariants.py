@@ -6,6 +6,7 @@ a channel that does more.
 
 from __future__ import annotations
 
+from itertools import count, takewhile
 from typing import Any
 
 import msgspec
@@ -54,6 +55,8 @@ class JobWatch:
         self.allowed: set[tuple[int, int]] = set()
         """Calls that a committed turn asked for."""
         self.emitted: list[Any] = []
+        self.before: dict[int | str, Any] = {}
+        """Earlier results of reopened rows, by row, or by place with results in the order of the input."""
         self.keys: set[str] = set()
         self.fed: set[str] = set()
         self.cap_nusd: int | None = None
@@ -204,10 +207,10 @@ class Watch:
         assert k is not None
         assert program is not None
         spent = k.ledger.committed_nusd
-        edition = k.edition
+        edition, held = k.edition, dict(k.held)
         out = step(k, program, turn)
         if k.edition > edition:
-            self._reopened(record, turn)
+            self._reopened(record, turn, held)
         for command in out:
             if type(command) is commands.Call:
                 record.allowed.add((command.goal, command.attempt))
@@ -234,13 +237,16 @@ class Watch:
         reader = self._world.disk.journal(record.name, Life("watch", None))
         return reader._filled(turn)  # type: ignore[no-any-return]
 
-    def _reopened(self, record: JobWatch, turn: events.Turn) -> None:
-        """Mark the results of reopened rows as missing."""
+    def _reopened(self, record: JobWatch, turn: events.Turn, held: dict[int, Any]) -> None:
+        """Mark the results of reopened rows as missing. ``held``: results that waited for their turn before."""
         event = next(e for batch in turn.batches for e in batch if isinstance(e, events.RowsReopened))
         gone = set(event.lines)
-        for line in gone:
-            value = record.emitted[line]
-            record.keys.discard(msgspec.json.decode(value)["custom_id"] if isinstance(value, bytes) else "")
+        for row, line in zip(event.keys, event.lines, strict=True):
+            value = record.emitted[line] if line < len(record.emitted) else MISSING
+            value = held.get(line, MISSING) if value is MISSING else value
+            if value is not MISSING:
+                record.before[line if event.ordered else row] = value
+            record.keys.discard(row)
         kept: list[object] = [v for at, v in enumerate(record.emitted) if event.ordered or at not in gone]
         record.emitted = [MISSING if event.ordered and at in gone else v for at, v in enumerate(kept)]
         self.reopened += 1
@@ -343,12 +349,12 @@ class Watch:
         if k.shards:
             invariants_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
             rows = 0
-        elif sink.values != listed(record.emitted, k.outcome):
+        elif sink.values != listed(record, sink.values):
             self.say(f"{name}: the sink holds other results than the journal")
         if k.outcome == "complete" and k.live:
             self.say(f"{name} is complete and {k.live} goals are not")
-        if k.outcome == "complete" and rows and len(record.keys) != rows:
-            self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
+        if k.outcome == "complete" and rows and (known := len(record.keys | k.standing.keys())) != rows:
+            self.say(f"{name} is complete with {known} of {rows} rows")
         if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
             self.say(f"{name} ended {k.outcome}: {k.why}")
         if k.outcome == "partial" and not k.why.startswith(FOR_GOOD):
@@ -371,13 +377,18 @@ def awake(life: Life) -> bool:
     return bool(getattr(life.seat, "_ready", False)) and not getattr(actor, "broken", "")
 
 
-def listed(values: list[Any], outcome: str) -> list[Any]:
-    """Return the results as their sink has them.
-
-    If rows with results in input order are asked again, and their job rests before they are answered, the list ends
-    before the first of them: the job is resumed, and continues there.
-    """
-    return values[: values.index(MISSING)] if outcome == "partial" and MISSING in values else values
+def listed(record: JobWatch, found: list[Any]) -> list[Any]:
+    """Return the results as the sink of a job at rest has them: reopened rows without a better outcome have their
+    earlier results, at the end in any order, or in the input's order in their places."""
+    k, values = record.k, record.emitted
+    assert k is not None
+    if MISSING in values:
+        ahead = takewhile(k.held.__contains__, count(len(values))) if k.again else ()
+        there = [k.held.get(at, record.before.get(at)) if v is MISSING else v for at, v in enumerate(values)]
+        return [*there, *(k.held[at] for at in ahead)]
+    earlier = [record.before.get(row) for row in (*k.withdrawn, *k.standing)] if not k.next_in_order else []
+    rest = found[len(values) :]
+    return [*values, *(rest if sorted(rest) == sorted(earlier) else earlier)]  # type: ignore[type-var]
 
 
 def _why(k: State | None) -> str:

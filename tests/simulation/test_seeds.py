@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.invariants import MISSING, listed
+from cortex.journal import codec
+from tests.simulation.invariants import MISSING, JobWatch, listed
 from tests.simulation.runner import live
 from tests.simulation.sharded import sharded
 from tests.simulation.soak import replay, verdicts
 from tests.support.repository_rules import ROOT
+from tests.support.state_machine_harness import terms
 
 CORES = 2
 FAILED_ONCE = [95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329]
@@ -65,12 +67,17 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
 
 
-def test_the_list_of_results_ends_before_a_row_that_is_asked_again_while_its_job_rests() -> None:
-    """None is a result like any other; a complete job misses none."""
-    values = ["a", None, MISSING, "d"]
-    assert listed(values, "partial") == ["a", None]
-    assert listed(values, "complete") == values
-    assert listed(values[:2], "partial") == ["a", None]
+def test_a_sink_at_rest_has_the_earlier_results_of_rows_that_are_asked_again() -> None:
+    """None is a result like any other."""
+    record = JobWatch("j")
+    k = record.k = codec.open_job(terms())
+    record.emitted, record.before = ["a", None], {"c": "old", 2: "old"}
+    k.withdrawn = {"c": "lost"}
+    assert listed(record, ["a", None, "old"]) == ["a", None, "old"]
+    record.emitted, k.next_in_order, k.again = ["a", None, MISSING, "d"], 4, {2: "c"}
+    assert listed(record, []) == ["a", None, "old", "d"]
+    k.held = {2: "new", 4: "e", 6: "g"}
+    assert listed(record, []) == ["a", None, "new", "d", "e"]
 
 
 @pytest.mark.parametrize("seed", [12, 33])

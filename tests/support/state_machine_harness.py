@@ -70,6 +70,8 @@ def other(model: str = "n", *, price: Price | None = None, window: int = 200_000
 
 TAKEN_BACK = object()
 """Placeholder of a result that is to come again."""
+EARLIER = object()
+"""Placeholder of a result that stands until a better one comes."""
 
 
 class Stage:
@@ -113,7 +115,7 @@ class Stage:
                 self.calls[command.goal, command.attempt] = command
             elif isinstance(command, commands.EmitResult):
                 if command.index < len(self.emitted):
-                    assert self.emitted[command.index] is TAKEN_BACK
+                    assert self.emitted[command.index] in (TAKEN_BACK, EARLIER)
                     self.emitted[command.index] = command.value
                 else:
                     assert command.index == len(self.emitted)
@@ -128,7 +130,7 @@ class Stage:
         """
         for event in (each for batch in turn.batches for each in batch):
             if isinstance(event, events.RowsReopened) and event.edition == self.k.edition:
-                gone = [TAKEN_BACK] if event.ordered else []
+                gone = [EARLIER if event.kind_of else TAKEN_BACK] if event.ordered else []
                 for line in reversed(event.lines):
                     self.emitted[line : line + 1] = gone
         if self.k.outcome in ("failed", "cancelled") and of(out, commands.FinishJob):

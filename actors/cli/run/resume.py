@@ -30,7 +30,7 @@ from actors.jobs.sink_selection import TABLE
 from actors.jobs.spec import JobSpec, whole
 from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
-from actors.maintenance.retry_rows import RetriedRows
+from actors.maintenance.retry_rows import RetriedRows, input_is_left
 from actors.planning.inputs import SAMPLE
 from actors.programs import loader
 from actors.routing.routes import remembered
@@ -174,11 +174,19 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
 
     None for a job without rows, or whose rows are all in the journal.
     """
-    kind = order.places.get("kind")
     if not (k.terms.streams or order.shards > 1):
         return None
     if k.edition and not _anew(k):
-        return RetriedRows(folder, order.named())
+        return RetriedRows(folder, order.named(), input_of(folder, order) if input_is_left(folder, k) else None)
+    return input_of(folder, order, needed=not k.source_ended or _anew(k))  # otherwise all rows are in the journal
+
+
+def input_of(folder: StateFolder, order: JobSpec, needed: bool = True) -> Any:
+    """Return the input of a job that has begun, checked again; None for one that cannot be read and is not ``needed``.
+
+    Raises ``CommandError`` and ``SourceError``.
+    """
+    kind = order.places.get("kind")
     if kind in (BATCH, TABLE):
         source: Any = rows_source(folder, order)
         source.bad = list_of(folder, order)
@@ -191,8 +199,8 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
     try:
         check = source.check()
     except SourceError as error:
-        if k.source_ended and not _anew(k):
-            return None  # all rows are in the journal
+        if not needed:
+            return None
         if isinstance(error, WrongEncoding):  # the encoding is that of the job's first command
             raise _changed_input(order) from None
         raise

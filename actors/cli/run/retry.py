@@ -14,7 +14,7 @@ from actors.cli.jobs.settings import folder_of, share_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out
-from actors.cli.run.resume import order_of, put_right
+from actors.cli.run.resume import input_of, order_of, put_right
 from actors.cli.run.sinks import own_sink
 from actors.cli.run.start import body_model
 from actors.common.errors import CommandError
@@ -28,6 +28,7 @@ from actors.maintenance.retry_rows import RetriedRows, reopening
 from actors.programs import loader
 from actors.routing.endpoints import whereto
 from actors.routing.routes import remembered
+from cortex.goals.result_list import listed_before
 from cortex.programs.shards import Shards
 from cortex.state.events import RowsReopened
 from cortex.state.state import State
@@ -51,14 +52,14 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     _refuse_moving(k, order, environ)
     with closing(folder.journal(job)) as source:
         event = reopening(
-            source, offline_edits.loaded, wanted, who=who(), position=k.position, model=model,
+            source, offline_edits.loaded, wanted, who=who(), position=k.position, ended=k.source_ended, model=model,
             output_tokens_max=options.max_output_tokens or 0, requests=order.program.rows_are_requests(),
         )  # fmt: skip
     sink = own_sink(folder, order)
     order.reopened = _kept(event, k, sink)
     if sink is not None and sink.cuts_back:
         _refuse_changed(sink, k)
-    rows = RetriedRows(folder, job)
+    rows = RetriedRows(folder, job, input_of(folder, order) if event.input_at >= 0 else None)
     session = Session(order, environ, source=rows, sink=sink)
     work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event))
     work.rows = number(order.places, "rows")
@@ -95,8 +96,8 @@ def _refuse_what_cannot(k: State) -> None:
     if k.outcome not in ("complete", "partial"):
         how = f"is {k.outcome} for good: begin another" if k.outcome else f"was interrupted: {first}"
         raise CommandError(f"job {job} {how}")
-    if not k.source_ended:
-        raise CommandError(f"job {job} has rows that were never asked: {first}, then retry what failed")
+    if k.submissions and k.edition:  # rows of the last retry may be among them
+        raise CommandError(f"job {job} has rows in message batches: {first}, then retry what failed")
     if not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
         raise CommandError(
             f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, reuses "
@@ -106,13 +107,13 @@ def _refuse_what_cannot(k: State) -> None:
 
 def _refuse_moving(k: State, order: JobSpec, environ: Mapping[str, str]) -> None:
     """Raise ``CommandError`` if open rows of the job were made for another model or endpoint than the retry's."""
-    if not (k.live or k.submissions):
+    if not (k.live or k.submissions) and k.source_ended:
         return
     spec, route = order.model_spec, k.terms.route
     if (spec.model, whereto(spec, environ)) != (remembered(order.places).model, route.endpoint):
-        job = k.terms.job
+        job, left = k.terms.job, f"{k.live:,} open rows" if k.live else "rows that were never asked"
         raise CommandError(
-            f"job {job} still has {k.live:,} open rows: cortex resume {job} first, then retry with another model, "
+            f"job {job} still has {left}: cortex resume {job} first, then retry with another model, "
             "address or --sim"
         )
 
@@ -132,8 +133,7 @@ def _kept(event: RowsReopened, k: State, sink: FileSink | TableSink | None) -> R
     outputs."""
     if sink is None or sink.cuts_back:
         return event
-    kept = event.lines[0] if event.ordered else k.emitted - len(event.keys)
-    return msgspec.structs.replace(event, written=(kept, k.written_bytes))
+    return msgspec.structs.replace(event, written=(listed_before(k, event), k.written_bytes))
 
 
 def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
