@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from actors.jobs.limit_options import in_words
 from actors.jobs.wait_reasons import wait_facts
+from actors.programs.loader import place_of
 from cortex.goals import shards
+from cortex.programs.table import LONGER, Table
 from cortex.state.state import State
-from cortex.values.limits import Route
+from cortex.values.limits import JobTerms, Route
 from policies.estimates.price import usd
+from policies.estimates.reply_bounds import bounds
 
 UNREADABLE = "unreadable"
 """Key among a job's places: number of records of the input from which no row could be read. They have no results, and
@@ -62,6 +68,7 @@ def summary(k: State) -> dict[str, Any]:
         ],
         "assumed_tokens": ledger.assumed_tokens,
         "goals_live": k.live,
+        "retry_tokens": larger_bound(k.terms),
         "results": shards.results(k) if k.shards else k.emitted,
         "results_restored": k.restored or 0,
         "reopened": k.edition,
@@ -80,6 +87,34 @@ def summary(k: State) -> dict[str, Any]:
         "last_turn_at_s": k.at_s,
         **wait_facts(k),
     }
+
+
+def larger_bound(terms: JobTerms) -> str:
+    """Return a bound on reply tokens for rows whose reply was cut: twice the largest that the job asked with, and no
+    more than its model is known to write; empty if there is none, ``N`` if the rows hold their own bounds."""
+    given, longer = _asking(terms.program, terms.params_json)
+    if given:
+        return "N"
+    own, most = terms.limits.output_tokens_max, terms.reply_tokens_max()
+    asked = max(bounds(own, most)) if longer else own
+    tokens = 2 * asked if most is None else min(2 * asked, most)
+    return str(tokens) if tokens > asked else ""
+
+
+class _Asked(msgspec.Struct):
+    """Parameters of ``table`` that decide about the bound on reply tokens."""
+
+    prompt: str = ""
+    on_cut: str = ""
+
+
+@lru_cache(maxsize=64)
+def _asking(program: str, params_json: bytes) -> tuple[bool, bool]:
+    """Return whether the rows of a job are whole requests, and whether rows that are cut are asked with more tokens."""
+    if program != place_of(Table):
+        return False, False
+    asked = msgspec.json.decode(params_json, type=_Asked)
+    return not asked.prompt, asked.on_cut == LONGER
 
 
 def unreadable_rows(k: State) -> int:

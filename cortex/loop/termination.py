@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from cortex.admission import budget_slices, pauses
 from cortex.calls.attempts import asked_by, assume
@@ -15,6 +16,7 @@ from cortex.state import budget_slice, commands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program
 from cortex.state.state import HELD, ExternalRun, State
+from policies.failures.failure import FailureKind
 from policies.failures.failure_budget import all_alike, too_many_failed
 from policies.failures.reset_time import format_time
 
@@ -45,6 +47,12 @@ def may_begin(k: State) -> bool:
     return not k.closing and (k.paused is None or pauses.waits(k))
 
 
+_REPAIRS: Final[Mapping[str, str]] = {
+    FailureKind.CUT: "Retry the cut rows with a larger max_tokens, or resume to continue with this one",
+}
+"""Advice for a job of which all rows failed alike, by kind."""
+
+
 def see_failures(k: State) -> None:
     """Halt the job if too many rows have failed, unreadable records of the input included. Rows that all failed alike
     before the user's latest resume are forgiven."""
@@ -63,7 +71,7 @@ def see_failures(k: State) -> None:
     kind = all_alike(limits.alike_first, tally.succeeded - k.forgiven.get("", 0) + sum(since.values()), since)
     if kind:
         k.halted = f"alike: all of the first {since[kind]} rows failed alike, {kind}: {tally.failed_said!r}. "
-        k.halted += "Repair what is wrong with all of them, or resume to continue"
+        k.halted += _REPAIRS.get(kind, "Repair what is wrong with all of them, or resume to continue")
 
 
 def _counted_failures(k: State, lost: int, finished: int) -> str:

@@ -164,7 +164,9 @@ class Table(Program, frozen=True):
         refused, before, after, besides = "", b"", b"", None
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
-            tokens, sample = _raised(goal) or output_tokens_max or usual, key
+            tokens, sample = output_tokens_max or usual, key
+            if goal.kept and (more := _raised(goal)) > tokens:  # the job's own bound may have grown since
+                tokens = more
             if goal.resamples:
                 sample = f"{key}\x1f{goal.resamples}"
             if edition:
@@ -238,7 +240,8 @@ class Table(Program, frozen=True):
         """
         key, row, _, place, _ = goal.value
         if failure.kind in _TOO_MUCH and _raised(goal):
-            failure = Failure(FailureKind.CUT, f"a larger max_tokens ({_raised(goal)}) was refused: {failure.message}")
+            refused = f"a larger max_tokens ({_bound(k, goal)}) was refused: {failure.message}"
+            failure = Failure(FailureKind.CUT, refused)
         kept = goal.kept or ()
         about = self._about(k, goal, failure, None, kept[:_SPENT]) if self.meta else None
         order = place if self.ordered else None
@@ -313,7 +316,7 @@ class Table(Program, frozen=True):
     def _longer(self, k: State, goal: Goal, reply: Reply) -> int:
         """Bound on reply tokens with which a row that was cut is asked again; 0: it is not."""
         own = goal.value[2] or k.terms.limits.output_tokens_max
-        tokens = raised(own, _raised(goal) or own, k.terms.reply_tokens_max())
+        tokens = raised(own, _bound(k, goal), k.terms.reply_tokens_max())
         return tokens if tokens and k.prompt_tokens_max(tokens) > 0 and may_grow(reply.stop_reason) else 0
 
     def _answer_text(self, reply: Reply, text: str) -> str:
@@ -377,6 +380,11 @@ def _raised(goal: Goal) -> int:
     """Bound on reply tokens that was raised because a reply was cut; 0: it was not."""
     kept = goal.kept
     return kept[_SPENT] if kept and len(kept) > _SPENT else 0
+
+
+def _bound(k: State, goal: Goal) -> int:
+    """Bound on reply tokens with which a row is asked."""
+    return max(_raised(goal), goal.value[2] or k.terms.limits.output_tokens_max)
 
 
 def _failure(ending: Ending, reply: Reply, text: str) -> Failure:

@@ -381,17 +381,23 @@ def test_a_model_that_thinks_by_default_gives_no_empty_answers(cortex: Any) -> N
 
 
 def test_a_job_halted_by_rows_that_are_all_cut_names_a_way_on_that_is_not_cut_again(cortex: Any) -> None:
-    """``cortex resume`` takes no --max-output-tokens, so that all other rows would be cut and paid for as well."""
+    """``cortex resume`` takes no --max-output-tokens, so that all other rows would be cut and paid for as well. The retry
+    asks the rows that were never read, too."""
     table(Path("t.csv"), 5_000)
     words = ("batch", "t.csv", "--prompt", "Label: {{text}}", "--id", "ticket_id", "-o", "o.csv", "--job", "j", *SIM)
-    done = cortex(*words, "--sim", "thinking_tokens=64", "--max-output-tokens", 8)
+    done = cortex(*words, "--sim", "thinking_tokens=64", "--max-output-tokens", 8, "--json")
     assert done.code == 3 and "rows failed alike, cut: 'the reply was cut at 8 output tokens" in done.err
-    said = "to go on: the same command with a larger --max-output-tokens, then cortex retry j with the same"
-    assert done.said()[-1] == said
-    calls = int(done.said()[1].split(" calls")[0].rsplit(" ", 1)[1])
-    done = cortex(*words, "--sim", "thinking_tokens=64", "--max-output-tokens", 400)
-    assert done.code == 1 and f"{5_000 - calls:,} of 5,000 rows succeeded, {calls} failed ({calls} cut)" in done.err
-    assert "5,000 of 5,000 rows succeeded" in cortex("retry", "j", "--max-output-tokens", 400).err
+    longer = "cortex retry j --kind cut --max-output-tokens 16"
+    assert done.said()[-1] == f"to go on: {longer}" and done.last["resume"] == longer
+    assert cortex("status", "j", "--json").last["resume"] == longer and longer in cortex("status", "j").out
+    failed = done.last["rows_failed"]
+    assert 50 <= failed < 5_000
+    again = cortex(*longer.split()[1:], "--json")
+    assert again.code == 3 and again.last["resume"] == longer.replace("16", "32")
+    assert failed <= again.last["rows_failed"] < 5_000, "the rows that were not asked again are counted and listed"
+    assert len(Path("o.csv").read_text().splitlines()) == again.last["rows_failed"] + 1
+    done = cortex("retry", "j", "--kind", "cut", "--max-output-tokens", 400)
+    assert done.code == 0 and "5,000 of 5,000 rows succeeded" in done.err
 
 
 def test_the_rows_of_shards_are_not_said_to_be_asked_again(cortex: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.jobs.rendering import OVER, JobStatus
-from actors.history.catalog import forgotten, read_job
+from actors.history.catalog import forgotten, program_of, read_job
 from actors.history.job_facts import facts_of
 from actors.journal.journal import StateFolder
 from cortex.state.state import State
@@ -23,7 +23,10 @@ def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobSta
     found = read_job(folder, job, k)
     k = found.k
     facts = facts_of(folder, job, k)
-    return JobStatus(facts=facts, state=folder.address, answer=found.answer, unread_reason=found.unread_reason)
+    status = JobStatus(facts=facts, state=folder.address, answer=found.answer, unread_reason=found.unread_reason)
+    program = program_of(k.terms, strict=False) if k.terms.streams and k.terms.keeps_text else None
+    status.asks_again = program is not None and program.asks_again
+    return status
 
 
 def spool_of(folder: StateFolder, job: str) -> Path:

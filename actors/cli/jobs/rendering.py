@@ -88,7 +88,20 @@ class JobStatus(msgspec.Struct, kw_only=True):
         if self.outcome not in RESUMABLE or self.forgotten:
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
-        return f"cortex {verb} {self.facts['job']}{self.where}"
+        return self.longer or f"cortex {verb} {self.facts['job']}{self.where}"
+
+    @property
+    def longer(self) -> str:
+        """Command that continues a job which was halted because its rows were cut: ``cortex resume`` would have the
+        others cut at the same bound. Empty for other jobs, and if no larger bound is known."""
+        facts = self.facts
+        reason, _, said = facts["why"].partition(":")
+        cut = facts["rows_failed_by_kind"].get(FailureKind.CUT, 0)
+        mostly = 2 * cut > facts["rows_failed"] if reason == "max_failed" else f"alike, {FailureKind.CUT}:" in said
+        if not (self.asks_again and cut and mostly and reason in ("alike", "max_failed") and facts.get("retry_tokens")):
+            return ""
+        options = f"--kind {FailureKind.CUT} --max-output-tokens {facts['retry_tokens']}"
+        return f"cortex retry {facts['job']}{self.where} {options}"
 
     @property
     def retry(self) -> str:

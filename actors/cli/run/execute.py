@@ -21,7 +21,6 @@ from actors.files.paths import is_remote
 from actors.journal.journal import StoreError
 from actors.observability.logs.formatting import begin
 from actors.routing.routes import ResolvedRoute
-from policies.failures.failure import FailureKind
 
 
 class PreparedRun(msgspec.Struct, kw_only=True):
@@ -173,12 +172,8 @@ BUDGET_WHY = "over_budget: the budget "
 
 
 def _continuation(status: JobStatus) -> str:
-    """Return how to continue the job. `cortex resume` would ask rows that are all cut at the same bound again."""
-    kinds = status.facts["rows_failed_by_kind"]
-    if status.facts["why"].startswith("alike:") and kinds.keys() == {FailureKind.CUT}:
-        again = f"cortex retry {status.facts['job']}{status.where}"
-        return f"the same command with a larger --max-output-tokens, then {again} with the same"
-    return f"{status.resume}{_raised(status)}"
+    """Return how to continue the job."""
+    return status.longer or f"{status.resume}{_raised(status)}"
 
 
 def _raised(status: JobStatus) -> str:

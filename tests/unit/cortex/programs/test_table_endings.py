@@ -192,3 +192,14 @@ def test_a_request_keeps_every_message_and_counts_those_that_are_no_whole_answer
     assert job.replayed() == codec.encode_state(job.k)
 
 
+
+
+def test_a_row_that_was_cut_is_asked_with_the_bound_of_the_job_once_that_is_larger() -> None:
+    """A retry with a larger bound continues the rows that wait, too."""
+    job = played(TEXT, "max_tokens", on_cut="longer")
+    call = job.calls[-1]
+    job.take(events.LimitsSet("ann", msgspec.structs.replace(job.k.terms.limits, output_tokens_max=9_000)))
+    failure = Failure(FailureKind.LOST, "its branch died")
+    job.take(events.AttemptFailed(call.goal, call.sample, call.attempt, failure))
+    said(job, TEXT, "max_tokens")
+    assert [call.output_tokens_max for call in job.calls] == [1024, 2048, 9_000, 18_000]
