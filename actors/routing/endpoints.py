@@ -53,7 +53,9 @@ def charged(spec: ModelSpec, found: Account) -> tuple[Price | None, int]:
     """
     platform = found.credential.platform if found.credential is not None else None
     region = platform.region if platform is not None else ""
-    price, window = known(spec.model, batch=spec.via == BATCHES, provider=spec.row.name, region=region)
+    price, window = known(
+        spec.model, batch=spec.via == BATCHES, provider=spec.row.name, region=region, address=found.endpoint
+    )  # fmt: skip
     if spec.price_as:
         price, as_window = priced_as(spec)
         window = window or as_window

@@ -14,12 +14,13 @@ import msgspec
 from actors.ports.model import Model
 from actors.providers.messages.output_limits import output_tokens_max
 from actors.providers.pools import pool_of
+from actors.providers.pricing import is_of_another
 from actors.providers.registry import SIMULATED, has_structured
 from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
 from actors.routing.model_factory import ConnectionSpec, lend
 from actors.routing.model_spec import ModelSpec, SetupError, spec_at, spread
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
-from policies.estimates.price import PRICE_FORM, batch_price, parse_price
+from policies.estimates.price import PRICE_FORM, Price, batch_price, parse_price
 from policies.failures.route_choice import route_name
 
 CONNECTIONS = 1_000
@@ -216,6 +217,12 @@ def _batch_note(route: Route) -> str:
     return f"by message batches, which may take up to a day{cost}"
 
 
+def _price_note(price: Price) -> str:
+    """Return the notice on a price that was found by the model's name or the address, and may not hold."""
+    rates = f"${price.input_usd_per_mtok.normalize():f} in, ${price.output_usd_per_mtok.normalize():f} out"
+    return f"priced at {rates} per million tokens ({price.source}): --price sets another, input=0,output=0 for none"
+
+
 def _given(model: Model, spec: ModelSpec) -> ResolvedRoute:
     route = Route(endpoint=model.endpoint, model=spec.model or "given", price=None)
     return ResolvedRoute(route, ConnectionSpec(endpoint=model.endpoint, given=lend(model)))
@@ -235,11 +242,14 @@ def _provider(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], start
         endpoint=found.endpoint, model=found.model or spec.model, credential=credential, price=price,
         context_window=window, output_tokens_max=output_tokens_max(found.model or spec.model),
     )  # fmt: skip
+    notice = found.notice
+    if price is not None and not (spec.price or spec.price_as) and is_of_another(price, row):
+        notice = _price_note(price)
     connection = ConnectionSpec(
         endpoint=found.endpoint, provider=row.name, credential=found.credential, settings=found.settings,
         concurrency=row.concurrency_max or max(limits.concurrency, CONNECTIONS), timeouts=limits.timeout,
     )  # fmt: skip
-    return ResolvedRoute(route, connection, found.notice, found.close, row.concurrency_max)
+    return ResolvedRoute(route, connection, notice, found.close, row.concurrency_max)
 
 
 def remembered(places: Mapping[str, str]) -> ModelSpec:

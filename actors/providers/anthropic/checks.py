@@ -76,7 +76,7 @@ class AnthropicChecks(ProviderChecks):
                 account = await self._misdirected(client, shown) or account
             entries = [*_clock(answer[1], begun_s, time.time()), account]
             if self.model and all(each.state != "wrong" for each in entries):
-                entries.append(await self._model(client))
+                entries.append(await self._model(client, credential.base_url))
             if self.paid and self.model and all(each.state != "wrong" for each in entries):
                 entries.append(await self.one_call(client))
             return entries
@@ -116,7 +116,7 @@ class AnthropicChecks(ProviderChecks):
             return None
         return self._refused(client, answer, "account", shown, MESSAGES)
 
-    async def _model(self, client: Any) -> Finding:
+    async def _model(self, client: Any, address: str = "") -> Finding:
         name = self.model
         try:
             answer = await client.look(COUNT_TOKENS, hello(name), self.timeout_s)
@@ -127,7 +127,7 @@ class AnthropicChecks(ProviderChecks):
             return warning("model", text, "give --paid to make one call of one token")
         if not 200 <= answer[0] < 300:
             return self._refused(client, answer, "model", name)
-        price, window = known(name, provider=self.row.name)
+        price, window = known(name, provider=self.row.name, address=address)
         if price is None:
             text = f"{name} exists; its price is not known here, so a cap in money needs one"
             return warning("model", text, "give --price input=...,output=... or --price-as MODEL with --max-cost")
