@@ -14,7 +14,6 @@ import msgspec
 from actors.providers.credentials.credential import CredentialError, checked_url, without_password
 from actors.providers.registry import PROVIDERS, SIMULATED, apart, named, place_words, row_of
 from actors.routing.routes import ModelSpec
-from actors.simulator.faults import FAULTS
 from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
 from policies.estimates.price import PRICE_FORM, parse_price
 
@@ -40,19 +39,12 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
     """Return settings and faults of the simulated provider from ``name=value`` pairs; None for no pairs."""
     if not pairs:
         return None
-    fields = SimulatorSettings.__struct_fields__
-    named = []
-    for pair in pairs:
-        name = pair.partition("=")[0].strip().replace("-", "_")
-        if name == "keys":
-            raise ValueError("keys: not used within one process: give it to `cortex simulate`")
-        fault = name in FAULTS and name not in fields
-        named.append(f"fault.{name}={pair.partition('=')[2]}" if fault else pair)
+    if any(pair.partition("=")[0].strip() == "keys" for pair in pairs):
+        raise ValueError("keys: not used within one process: give it to `cortex simulate`")
     try:
-        return settings_from(named)
+        return settings_from(pairs)
     except SettingsError as error:
-        text = str(error)
-        raise ValueError(text + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in text else "")) from None
+        raise ValueError(str(error)) from None
 
 
 def role(text: str) -> tuple[str, ModelSpec]:

@@ -88,22 +88,10 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Most request identities kept for counting. Beyond it the oldest are dropped, and counted as such."""
 
     def __post_init__(self) -> None:
-        for name in ("seed", "thinking_tokens", "throttled_retry_after_s", "context_window", "remembered_max"):
-            _whole(name, getattr(self, name), least=0 if name in ("seed", "thinking_tokens") else 1)
-        for name in ("rpm", "itpm", "otpm", "credit_calls", "batch_queue", "slots"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
-        for name in _NUMBERS:
-            _number(name, getattr(self, name))
-        if self.burst_s <= 0:
-            raise SettingsError(f"burst_s: expected a number above 0, got {self.burst_s!r}")
+        for name, form in _FORMS.items():
+            form.check(name, getattr(self, name))
         if self.limits_told not in LIMIT_REPORTS:
             raise SettingsError(f"limits_told: expected {', '.join(LIMIT_REPORTS)}, got {self.limits_told!r}")
-        if self.error is not None:
-            _number("error", self.error, most=1.0)
-        _number("batch_expired", self.batch_expired, most=1.0)
-        if self.credit_usd is not None:
-            _number("credit_usd", self.credit_usd)
         for name in ("models", "keys"):
             if not all(isinstance(each, str) and each for each in getattr(self, name)):
                 raise SettingsError(f"{name}: names must be non-empty text")
@@ -128,29 +116,50 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         return value
 
 
-_NUMBERS = (
-    "latency_ms",
-    "latency_spread",
-    "latency_ms_per_output_token",
-    "batch_ms",
-    "burst_s",
-    "hang_s",
-    "drip_s",
-    "usd_per_mtok_input",
-    "usd_per_mtok_output",
-)
+class _NumberForm(msgspec.Struct, frozen=True):
+    """Form of a setting that is a number."""
+
+    whole: bool = False
+    least: int = 0
+    most: float = math.inf
+    above: bool = False
+    """True if ``least`` itself is not allowed."""
+    optional: bool = False
+
+    def __str__(self) -> str:
+        least = f"above {self.least}" if self.above else f"of at least {self.least}"
+        bounds = least if self.most == math.inf else f"from {self.least} to {self.most:g}"
+        return f"{'a whole number' if self.whole else 'a number'} {bounds}{', or none' if self.optional else ''}"
+
+    def check(self, name: str, value: object) -> None:
+        """Raise ``SettingsError`` for a value of another form."""
+        if value is None and self.optional:
+            return
+        kinds = int if self.whole else (int, float)
+        if isinstance(value, kinds) and not isinstance(value, bool):  # noqa: SIM102 - a NaN is within no bounds
+            if self.least <= value <= self.most and value < math.inf and not (self.above and value == self.least):
+                return
+        raise SettingsError(f"{name}: expected {self}, got {value!r}")
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise SettingsError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+_COUNT, _RATE = _NumberForm(whole=True, least=1), _NumberForm(whole=True, least=1, optional=True)
+_TIME, _SHARE = _NumberForm(), _NumberForm(most=1)
+_FORMS: Final = {
+    "seed": _NumberForm(whole=True), "error": _NumberForm(most=1, optional=True),
+    "thinking_tokens": _NumberForm(whole=True),
+    "latency_ms": _TIME, "latency_spread": _TIME, "latency_ms_per_output_token": _TIME, "batch_ms": _TIME,
+    "slots": _RATE, "batch_expired": _SHARE, "batch_queue": _RATE, "hang_s": _TIME, "drip_s": _TIME,
+    "throttled_retry_after_s": _COUNT,
+    "rpm": _RATE, "itpm": _RATE, "otpm": _RATE, "burst_s": _NumberForm(above=True), "context_window": _COUNT,
+    "credit_calls": _NumberForm(whole=True, optional=True), "credit_usd": _NumberForm(optional=True),
+    "usd_per_mtok_input": _TIME, "usd_per_mtok_output": _TIME, "remembered_max": _COUNT,
+}  # fmt: skip
 
 
-def _number(name: str, value: object, most: float = math.inf) -> None:
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not plain or not math.isfinite(value) or not 0 <= value <= most:  # type: ignore[arg-type, operator]
-        between = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
-        raise SettingsError(f"{name}: expected a number {between}, got {value!r}")
+def allowed() -> str:
+    """Return the names of settings and of faults, for errors."""
+    settings = [name for name in SimulatorSettings.__struct_fields__ if name != "faults"]
+    return f"settings: {', '.join(settings)}; faults, with their shares: {', '.join(FAULTS)}"
 
 
 def _checked_faults(faults: object) -> dict[str, float]:
@@ -159,7 +168,7 @@ def _checked_faults(faults: object) -> dict[str, float]:
     for name, share in faults.items():
         if name not in FAULTS:
             raise SettingsError(f"faults: unknown fault {name!r}{_near(str(name), FAULTS)}")
-        _number(f"faults: {name}", share, most=1.0)
+        _SHARE.check(f"faults: {name}", share)
     if sum(faults.values()) > 1 + 1e-9:
         raise SettingsError(f"faults: the shares add up to {sum(faults.values()):g}, more than 1")
     return {name: float(faults[name]) for name in sorted(faults)}
@@ -168,20 +177,22 @@ def _checked_faults(faults: object) -> dict[str, float]:
 def _near(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; {allowed()}"
 
 
 def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> SimulatorSettings:
     """Return ``settings`` with ``changes`` (plain values, as from JSON). Raises ``SettingsError``."""
     known = SimulatorSettings.__struct_fields__
-    for name in changes:
+    for name, value in changes.items():
         if name not in known:
-            raise SettingsError(f"unknown setting {name!r}{_near(name, known)}")
+            raise SettingsError(f"unknown setting {name!r}{_near(name, [*known, *FAULTS])}")
+        if name in _FORMS:
+            _FORMS[name].check(name, value)
     if "faults" in changes:
         _checked_faults(changes["faults"])
-    value = {name: getattr(settings, name) for name in known} | dict(changes)
+    whole = {name: getattr(settings, name) for name in known} | dict(changes)
     try:
-        return msgspec.convert(value, SimulatorSettings)
+        return msgspec.convert(whole, SimulatorSettings)
     except msgspec.ValidationError as error:
         raise SettingsError(_one_line(str(error))) from None
 
@@ -189,25 +200,32 @@ def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> Simulato
 def settings_from(pairs: Iterable[str], faults: Iterable[str] = ()) -> SimulatorSettings:
     """Return settings from ``key=value`` texts, and faults from ``name=share`` texts.
 
-    A fault may also be among the pairs as ``fault.name=share``; several models or keys are separated by commas. Raises
-    ``SettingsError`` with one line that names the pair.
+    A fault may also be among the pairs, as ``name=share`` or ``fault.name=share``; several models or keys are separated
+    by commas. Of several values of one name the last counts. Raises ``SettingsError`` with one line that names the
+    pair.
     """
     values: dict[str, Any] = {}
     shares: dict[str, Any] = {}
-    for pair in [*pairs, *(f"fault.{fault}" for fault in faults)]:
-        name, equals, text = pair.partition("=")
-        name, text = name.strip().replace("-", "_"), text.strip()
-        if not equals or not name or not text:
-            raise SettingsError(f"expected name=value, got {pair.removeprefix('fault.')!r}")
-        if name.startswith("fault."):
-            shares[name.removeprefix("fault.")] = _yaml_text(text)
-        elif name in ("models", "keys"):
-            values[name] = tuple(each.strip() for each in text.split(","))
-        else:
-            values[name] = _yaml_text(text)
+    for pair, of_faults in [*((pair, False) for pair in pairs), *((fault, True) for fault in faults)]:
+        given, equals, text = (each.strip() for each in pair.partition("="))
+        name = given.replace("-", "_").removeprefix("fault.")
+        is_fault = of_faults or given.startswith("fault.") or name in FAULTS
+        if not equals or not name or not text or name == "faults":
+            raise SettingsError(f"expected {_pair_form(name, is_fault)}, got {pair!r}")
+        into = shares if is_fault else values
+        into[name] = tuple(each.strip() for each in text.split(",")) if name in ("models", "keys") else _yaml_text(text)
     if shares:
         values["faults"] = shares
     return changed(SimulatorSettings(), values)
+
+
+def _pair_form(name: str, is_fault: bool) -> str:
+    """Return the form of a setting or fault of this name; with all names, if it is neither."""
+    if is_fault and name in FAULTS:
+        return f"{name}=SHARE, {_SHARE}"
+    if name in SimulatorSettings.__struct_fields__ and name != "faults" and not is_fault:
+        return f"{name}=VALUE, {_FORMS[name]}" if name in _FORMS else f"{name}=VALUE"
+    return f"{'a fault as NAME=SHARE' if is_fault else 'NAME=VALUE'} ({allowed()})"
 
 
 def _yaml_text(text: str) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.simulator.faults import FAULTS, drawn
-from actors.simulator.settings import SettingsError, SimulatorSettings, changed, settings_from
+from actors.simulator.settings import _FORMS, SettingsError, SimulatorSettings, allowed, changed, settings_from
 
 
 @pytest.mark.parametrize(
@@ -17,12 +18,12 @@ from actors.simulator.settings import SettingsError, SimulatorSettings, changed,
         ({"seed": True}, "seed: expected a whole number of at least 0, got True"),
         ({"latency_ms": "20"}, "latency_ms: expected a number of at least 0, got '20'"),
         ({"latency_ms": float("nan")}, "latency_ms: expected a number of at least 0, got nan"),
-        ({"error": 1.5}, "error: expected a number from 0 to 1, got 1.5"),
-        ({"rpm": 0}, "rpm: expected a whole number of at least 1, got 0"),
+        ({"error": 1.5}, "error: expected a number from 0 to 1, or none, got 1.5"),
+        ({"rpm": 0}, "rpm: expected a whole number of at least 1, or none, got 0"),
         ({"burst_s": 0}, "burst_s: expected a number above 0, got 0"),
         ({"limits_told": "all"}, "limits_told: expected headers, retry-after, nothing, got 'all'"),
         ({"context_window": 0}, "context_window: expected a whole number of at least 1, got 0"),
-        ({"credit_calls": -1}, "credit_calls: expected a whole number of at least 0, got -1"),
+        ({"credit_calls": -1}, "credit_calls: expected a whole number of at least 0, or none, got -1"),
         ({"faults": {"overlaoded": 0.1}}, "faults: unknown fault 'overlaoded'; did you mean 'overloaded'?"),
         ({"faults": {"hang": 2}}, "faults: hang: expected a number from 0 to 1, got 2"),
         ({"faults": {"hang": 0.7, "reset": 0.6}}, "faults: the shares add up to 1.3, more than 1"),
@@ -48,20 +49,53 @@ def test_from_texts() -> None:
 @pytest.mark.parametrize(
     ("pairs", "faults", "told"),
     [
-        (["seed"], [], "expected name=value, got 'seed'"),
-        (["=3"], [], "expected name=value, got '=3'"),
+        # no value: the form, or all names
+        (["seed"], [], "expected seed=VALUE, a whole number of at least 0, got 'seed'"),
+        (["rpm="], [], "expected rpm=VALUE, a whole number of at least 1, or none, got 'rpm='"),
+        (["models="], [], "expected models=VALUE, got 'models='"),
+        (["hang"], [], "expected hang=SHARE, a number from 0 to 1, got 'hang'"),
+        (["fault.hang"], [], "expected hang=SHARE, a number from 0 to 1, got 'fault.hang'"),
+        ([], ["overloaded"], "expected overloaded=SHARE, a number from 0 to 1, got 'overloaded'"),
+        *[([text], [], f"expected NAME=VALUE ({allowed()}), got {text!r}") for text in ("faults", "faults=0.1", "faults=", "storm", "=3", "=", "")],
+        *[([], [text], f"expected a fault as NAME=SHARE ({allowed()}), got {text!r}") for text in ("storm", "=3", "")],
+        # an unknown name
         (["latncy_ms=3"], [], "unknown setting 'latncy_ms'; did you mean 'latency_ms'?"),
-        (["rpm=many"], [], "rpm: expected `int | null`, got `str`"),
-        (["rpm=0"], [], "rpm: expected a whole number of at least 1, got 0"),
-        ([], ["overloaded"], "expected name=value, got 'overloaded'"),
+        (["ovrloaded=1"], [], "unknown setting 'ovrloaded'; did you mean 'overloaded'?"),
+        (["storm=1"], [], f"unknown setting 'storm'; {allowed()}"),
+        (["fault.seed=1"], [], f"faults: unknown fault 'seed'; {allowed()}"),
+        # a value of another form
+        (["rpm=many"], [], "rpm: expected a whole number of at least 1, or none, got 'many'"),
+        (["rpm=0"], [], "rpm: expected a whole number of at least 1, or none, got 0"),
+        (["rpm=1.5"], [], "rpm: expected a whole number of at least 1, or none, got 1.5"),
+        (["rpm=nan"], [], "rpm: expected a whole number of at least 1, or none, got nan"),
+        (["seed=none"], [], "seed: expected a whole number of at least 0, got None"),
+        (["latency_ms=inf"], [], "latency_ms: expected a number of at least 0, got inf"),
+        (["latency_ms=soon"], [], "latency_ms: expected a number of at least 0, got 'soon'"),
+        (["error=true"], [], "error: expected a number from 0 to 1, or none, got 'true'"),
+        (["hang=nan"], [], "faults: hang: expected a number from 0 to 1, got nan"),
+        (["hang=2"], [], "faults: hang: expected a number from 0 to 1, got 2"),
+        (["hang=none"], [], "faults: hang: expected a number from 0 to 1, got None"),
+        (["hang=0.7", "reset=0.6"], [], "faults: the shares add up to 1.3, more than 1"),
         ([], ["overloaded=half"], "faults: overloaded: expected a number from 0 to 1, got 'half'"),
-        ([], ["boom=0.1"], "faults: unknown fault 'boom'; known: " + ", ".join(FAULTS)),
+        ([], ["boom=0.1"], f"faults: unknown fault 'boom'; {allowed()}"),
     ],
 )
 def test_a_bad_text_is_named_in_one_line(pairs: list[str], faults: list[str], told: str) -> None:
     with pytest.raises(SettingsError) as error:
         settings_from(pairs, faults)
     assert str(error.value) == told
+
+
+def test_each_number_among_the_settings_has_a_form() -> None:
+    kinds = {field.name: str(field.type) for field in msgspec.structs.fields(SimulatorSettings)}
+    assert {name for name, kind in kinds.items() if kind.startswith(("int", "float", "<class"))} - {"limits_told"} == _FORMS.keys()
+
+
+def test_all_names_are_named_and_the_last_value_of_one_counts() -> None:
+    names = {*SimulatorSettings.__struct_fields__, *FAULTS} - {"faults"}
+    assert all(f" {name}," in f"{allowed().replace(';', ',')}," for name in names)
+    settings = settings_from(["rpm=1", "hang=0.1", "rpm=2", "fault.hang=0.2"])
+    assert (settings.rpm, settings.faults) == (2, {"hang": 0.2})
 
 
 def test_a_change_is_checked_whole() -> None:
