@@ -50,6 +50,10 @@ MEANINGS = {
         "the provider was out of capacity",
         "tried again after a growing wait; where it lasts, a --fallback keeps the work going",
     ),
+    "expired": (
+        "the provider did not process the request before its message batch expired, and bills nothing for it",
+        "asked again in a later batch, up to a limit; where there are many, leave --via batches out",
+    ),
     "transient": (
         "a server error, or a connection or body that was cut",
         "tried again after a growing wait; where there are many, look at the network, a proxy, or the gateway",

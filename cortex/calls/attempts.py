@@ -292,6 +292,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
     if not decision.again:
+        if failure.kind == FailureKind.EXPIRED:
+            failure = msgspec.structs.replace(failure, message=f"{failure.message}, {broken} times")
         return FinalFailure(goal, failure)
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # its actor died: no reason to wait

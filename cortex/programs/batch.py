@@ -26,13 +26,17 @@ class _Canceled(msgspec.Struct, tag="canceled", gc=False):
     pass
 
 
+class _Expired(msgspec.Struct, tag="expired", gc=False):
+    pass
+
+
 class _Errored(msgspec.Struct, tag="errored", gc=False):
     error: dict[str, Any]
 
 
 class _Line(msgspec.Struct, gc=False):
     custom_id: str
-    result: _Errored | _Canceled
+    result: _Errored | _Canceled | _Expired
 
 
 def succeeded_line(custom_id: str, message: bytes) -> bytes:
@@ -44,6 +48,8 @@ def failed_line(custom_id: str, failure: Failure) -> bytes:
     """Return the result line of a row that failed for good, or was cancelled by the user."""
     if failure.kind == FailureKind.CANCELLED:
         return _encode(_Line(custom_id, _Canceled()))
+    if failure.kind == FailureKind.EXPIRED:
+        return _encode(_Line(custom_id, _Expired()))
     error = {"type": RULES[failure.kind].batch_error or "api_error", "message": failure.message}
     return _encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
 

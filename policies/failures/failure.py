@@ -23,6 +23,8 @@ class FailureKind(enum.StrEnum):
     """Server error, lost connection, or a body that is no answer of the provider's."""
     UNREADABLE = enum.auto()
     """The provider answered whole, but no message can be read in its answer. It may have been paid for."""
+    EXPIRED = enum.auto()
+    """The provider did not process the request before its message batch expired, so it was not paid for."""
     TIMED_OUT = enum.auto()
     """The attempt passed its own deadline."""
     MALFORMED = enum.auto()
@@ -123,6 +125,7 @@ RULES: Final[Mapping[FailureKind, FailureRule]] = MappingProxyType(
         FailureKind.OVERLOADED: FailureRule("backoff", "route", "overloaded_error"),
         FailureKind.TRANSIENT: FailureRule("backoff", "route", "api_error"),
         FailureKind.UNREADABLE: FailureRule("backoff", "", "api_error"),  # once more at most, since paid
+        FailureKind.EXPIRED: FailureRule("backoff", "", ""),  # `expired` is a separate result type
         FailureKind.TIMED_OUT: FailureRule("policy", "route", "timeout_error"),
         FailureKind.MALFORMED: FailureRule("resample", "", "invalid_request_error"),
         FailureKind.REFUSED: FailureRule("no", "", ""),  # the row is written as `succeeded`, with the message

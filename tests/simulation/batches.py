@@ -23,7 +23,7 @@ _LOST = Failure(FailureKind.TRANSIENT, "the connection was lost")
 _NOT_FOUND = Failure(FailureKind.REJECTED, "results are not there any more", 404, "not_found_error")
 _FAILED = (
     Failure(FailureKind.TRANSIENT, "an internal error", 500, "api_error"),
-    Failure(FailureKind.OVERLOADED, "the provider did not come to it", 529, "expired"),
+    Failure(FailureKind.EXPIRED, "the provider did not come to it", 0, "expired", sent=False),
 )
 
 

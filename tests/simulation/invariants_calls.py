@@ -19,7 +19,7 @@ from tests.simulation.provider import USAGE, spoken
 
 _ACCOUNT = (b"billing_error", b"authentication_error", b"permission_error")
 _UNCOUNTED = frozenset({FailureKind.CANCELLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
-_BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.TRANSIENT, FailureKind.TIMED_OUT})
+_BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.EXPIRED, FailureKind.TRANSIENT, FailureKind.TIMED_OUT})
 
 
 class _Books:

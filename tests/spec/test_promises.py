@@ -295,7 +295,7 @@ def test_a_failure_is_no_answer() -> None:
 
 AGAIN = {
     "throttled": "after", "overloaded": "backoff", "transient": "backoff", "unreadable": "backoff",
-    "timed_out": "policy", "malformed": "resample",
+    "expired": "backoff", "timed_out": "policy", "malformed": "resample",
     "refused": "no", "cut": "no", "paused": "no", "empty": "no", "tool_use": "no", "too_large": "select", "blocked": "hold", "unauthorised": "hold", "rejected": "no", "lost": "backoff",
     "faulty": "no", "over_budget": "no", "cancelled": "no",
 }  # fmt: skip

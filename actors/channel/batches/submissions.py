@@ -299,7 +299,7 @@ def _gone(made: Submission, failure: Failure) -> events.Event:
     """Return the event of a batch that existed and cannot be read."""
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
-    if failure.status == 404:
+    if failure.status in (404, 410):
         text = f"batch {made.name} is not there any more, and the provider keeps results for 29 days"
         failure = msgspec.structs.replace(failure, message=f"{text} ({failure.message})")
     return events.SubmissionUnreadable(made.number, failure)

@@ -19,7 +19,7 @@ CANCELED: Final = "canceled"
 
 _OTHERS: Final = frozenset({"errored", "expired", CANCELED})
 """Types of results without a message."""
-_EXPIRED: Final = "the provider did not come to this request before its batch expired"
+_EXPIRED: Final = "the provider did not process this request before its message batch expired"
 _CANCELED: Final = "this request's batch was cancelled at the provider before it was worked off"
 
 
@@ -50,9 +50,10 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
     """Return custom id and outcome of a line; None for a blank line, or one that names no request.
 
-    A request that errored, expired or was cancelled was not paid for. It has no HTTP status of its own: it gets the one
-    that its error type has in a plain response, but none that means that it may be billed. The provider's words are
-    returned unchanged, whatever they quote.
+    A request that errored, expired or was cancelled was not paid for
+    (https://platform.claude.com/docs/en/build-with-claude/batch-processing). None of them has an HTTP status. One that
+    errored gets the status that its error type has in a plain response, unless that means that it may be billed. The
+    provider's words are returned unchanged, whatever they quote.
     """
     if not line.strip():
         return None
@@ -73,8 +74,8 @@ def _outcome(result: _Result) -> Reply | Failure:
         except (UnreadableResponse, StreamError) as error:
             return Failure(FailureKind.UNREADABLE, str(error), 200, answer_came=True)
     if result.type == "expired":
-        return Failure(FailureKind.OVERLOADED, _EXPIRED, 529, "expired")
-    if result.type == "canceled":
+        return Failure(FailureKind.EXPIRED, _EXPIRED, 0, "expired", sent=False)
+    if result.type == CANCELED:
         return Failure(FailureKind.CANCELLED, _CANCELED, 0, CANCELED, sent=False)
     reported = result.error.error if result.error is not None else _Error()
     kind = classify(0, reported.type, reported.message, bytes(reported.details).decode("utf-8", "replace"))

@@ -23,6 +23,7 @@ from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits
 from policies.estimates.batching import BatchingPolicy
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.edge.support.batch_job import LIMITS, Crash, Job, in_process, limits, over_http, whole
 from tests.edge.support.in_process_job import ListSink
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
@@ -79,7 +80,19 @@ async def test_only_what_expired_or_failed_is_sent_again(tmp_path: Path) -> None
         whole(job)
         assert tally.batches > 1
         assert tally.worked == 40  # no row that had been answered was asked again
-    assert job.facts["failures"]["overloaded"] == job.facts["attempts"] - 40 > 0
+    failures = job.facts["failures"]
+    assert failures.keys() == {"expired", "overloaded"}
+    assert sum(failures.values()) == job.facts["attempts"] - 40
+
+
+async def test_what_expires_each_time_fails_in_these_words(tmp_path: Path) -> None:
+    retry = RetryPolicy(attempts_max=3, base_s=0.001)
+    settings = SimulatorSettings(error=0.0, batch_ms=5, batch_expired=1.0)
+    job = await Job(tmp_path, in_process(settings), 2, limits=msgspec.structs.replace(LIMITS, retry=retry)).to_end()
+    assert job.facts["failures"] == {"expired": 6} and job.facts["paid_calls"] == job.facts["assumed_nusd"] == 0
+    assert job.facts["rows_failed_by_kind"] == {"expired": 2}
+    assert job.facts["failed_said"].endswith("before its message batch expired, 3 times")
+    assert list(job.sink.results().values()) == [{"type": "expired"}] * 2
 
 
 async def test_a_row_that_is_the_rows_own_fault_fails_alone(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ FATES = [
     ("overloaded", 529, "open", True, 1, ""),
     ("transient", 500, "open", True, 1, ""),
     ("unreadable", 200, "open", True, 1, ""),
+    ("expired", 529, "open", True, 1, ""),
     ("timed_out", 0, "open", True, 1, ""),
     ("malformed", 200, "asked", False, 0, ""),
     ("refused", 200, "failed", False, 0, ""),

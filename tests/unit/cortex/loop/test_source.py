@@ -258,5 +258,5 @@ def test_partial_in_order_keeps_them_for_the_resumed_run():
 def test_every_kind_of_failure_has_a_line_or_none():
     assert {kind.value for kind in FailureKind} - set(LINES) == {
         "blocked", "unauthorised", "over_budget", "cancelled", "malformed", "refused", "faulty", "cut",
-        "paused", "empty", "tool_use",
+        "paused", "empty", "tool_use", "expired",
     }  # fmt: skip

@@ -12,6 +12,7 @@ TABLE = {
     # kind: (again, whose breaker, the batch line's error type)
     K.THROTTLED: ("after", "", "rate_limit_error"),
     K.OVERLOADED: ("backoff", "route", "overloaded_error"),
+    K.EXPIRED: ("backoff", "", ""),
     K.TRANSIENT: ("backoff", "route", "api_error"),
     K.UNREADABLE: ("backoff", "", "api_error"),
     K.TIMED_OUT: ("policy", "route", "timeout_error"),
@@ -34,7 +35,7 @@ TABLE = {
 
 def test_the_table_has_every_kind() -> None:
     assert set(RULES) == set(FailureKind) == set(TABLE)
-    assert len(FailureKind) == 19
+    assert len(FailureKind) == 20
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -19,6 +19,7 @@ def failed(kind: FailureKind, retry_after_s: float | None = None) -> Failure:
 FIRST_ATTEMPT = {
     K.THROTTLED: (True, False),
     K.OVERLOADED: (True, False),
+    K.EXPIRED: (True, False),
     K.TRANSIENT: (True, False),
     K.UNREADABLE: (True, False),
     K.TIMED_OUT: (True, False),
