@@ -286,7 +286,7 @@ class CsvReader:
     def _ragged(self, cells: list[str]) -> BadRecord:
         has = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
         why = f"a quote or a {self._form.delimiter_name} is out of place"
-        return BadRecord(f"has {has}, its header {self.width}: {why}", cells)
+        return BadRecord(f"has {has}, the header has {self.width}: {why}", cells)
 
     def _bad(self, error: str, before: int) -> BadRecord:
         """Return a record that is no CSV. Raises ``SourceError`` if a quote in a file of tabs swallows lines."""

@@ -161,7 +161,7 @@ class TableFile:
             return "give --no-header if its first line is a row"
         sample = self._input.start(SAMPLE_BYTES)
         if above := header_below(sample, len(sample) == SAMPLE_BYTES, columns, self._csv_form):
-            return f"line {above + 1} has: give --skip-lines {above}"
+            return f"line {above + 1} names {'it' if len(columns) == 1 else 'them'}: give --skip-lines {above}"
         if any(each.strip().isdigit() for each in self._header):
             return "give --no-header if its first line is a row, and call its columns column_1, column_2 and so on"
         return ""

@@ -72,11 +72,15 @@ def refusal(name: str, check: InputCheck, accepted: Fraction | None, listed: str
     """
     records = check.rows + check.unreadable
     share = f"{100 * check.unreadable / records:.3g}%"
-    reasons = [f"{check.noun} {each.line}: {each.message}" for each in check.unreadable_first]
+    reasons, last = [], ""
+    for each in check.unreadable_first:
+        reasons.append(f"{check.noun} {each.line}: {'the same' if each.message == last else each.message}")
+        last = each.message
     if more := check.unreadable - len(reasons):
         reasons.append(f"and {more:,} more{f' ({listed})' if listed else ''}")
-    found = f"{name}: {check.unreadable:,} of {records:,} records ({share}) are unreadable, {_words(accepted)}"
-    return f"{found}: nothing was asked or paid; {'; '.join(reasons)}. Correct them, or go on without them"
+    are, them = ("is", "it") if check.unreadable == 1 else ("are", "them")
+    found = f"{name}: {check.unreadable:,} of {records:,} records ({share}) {are} unreadable, {_words(accepted)}"
+    return f"{found}: nothing was asked or paid; {'; '.join(reasons)}. Correct {them}, or go on without {them}"
 
 
 def least_accepted(check: InputCheck) -> int:

@@ -153,6 +153,7 @@ def _rows(ending: JobEnding) -> str:
         text += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
     if lost := unreadable_text(facts):
         text += f", {lost}: these records of the input were not asked and have no result"
+        text += f" (`cortex results {facts['job']} --bad` lists them)"
     return text + "."
 
 

@@ -32,7 +32,7 @@ def expected(bad: int) -> list[dict[str, Any]]:
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         if line.startswith(b"b"):
             found.append({
-                "reason": "has 3 cells, its header 2: a quote or a comma is out of place", "line": number,
+                "reason": "has 3 cells, the header has 2: a quote or a comma is out of place", "line": number,
                 "id": line.decode().split(",")[0], "offset": content.index(b"\n" + line) + 1, "size": len(line),
                 "text": line.decode().rstrip("\n"),
             })  # fmt: skip

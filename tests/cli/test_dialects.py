@@ -111,7 +111,7 @@ def test_without_a_header(cortex: Any) -> None:
     ("name", "content", "options", "words"),
     [
         ("t.tsv", b'id\ttext\tn\n1\t"Crying\t5\n2\ta\t6\n3\tb"\t7\n', [], ["t.tsv line 2 holds", "--quoting none"]),
-        ("t.csv", b"Title\nid,text\n1,a\n", [], ["has no column 'id'", "line 2 has: give --skip-lines 1"]),
+        ("t.csv", b"Title\nid,text\n1,a\n", [], ["has no column 'id'", "line 2 names them: give --skip-lines 1"]),
         ("t.csv", b'id,text\n1,"a \\"b\\" c"\n', [], ["--quoting backslash"]),
         ("t.json", b'{"data": [{"id": 1, "text": "a"}]}', [], ["jq -c '.data[]'"]),
         ("t.duckdb", bytes(8) + b"DUCK" + bytes(60), [], ["is a DuckDB database"]),

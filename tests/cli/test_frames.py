@@ -179,7 +179,7 @@ async def test_inside_a_running_loop() -> None:
             pandas.DataFrame({"n": [1]}, index=pandas.Index(["a"], name="text")), {},
             "the table has no column 'text', but an index of that name: give frame.reset_index()",
         ),
-        ([{"body": "x"}], {}, "the table has no column 'text', which the prompt names: its columns are body"),
+        ([{"body": "x"}], {}, "the table has no column 'text', which the prompt names: its only column is body"),
         ([{"text": " "}], {}, "the table holds no row that can be asked"),
         ({"text": ["a"], "n": [1, 2]}, {}, "different lengths"),
         (pandas.DataFrame([["a", "b"]], columns=["text", "text"]), {}, "the table has two columns named 'text': rename"),

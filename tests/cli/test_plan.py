@@ -210,7 +210,7 @@ def test_the_mixed_road_as_it_is_told(cortex: Any) -> None:
 def test_what_is_wrong_is_told_as_by_the_job(cortex: Any) -> None:
     """Bad rows with their lines; whatever the job would refuse is refused."""
     Path("t.csv").write_text("ticket_id,text\n1,fine\n2,\n1,again\n3,good\n")
-    assert "1 of 4 records (25%) are unreadable" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").refused()
+    assert "1 of 4 records (25%) is unreadable" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").refused()
     done = cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv")
     assert done.code == 0
     assert "t.csv line 3: there is nothing to ask: text is empty" in done.err

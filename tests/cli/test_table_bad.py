@@ -146,10 +146,10 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     lines = done.said()
     assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 of 17 records are unreadable and skipped"
     assert lines[1:7] == [
-        "t.csv line 5: has 3 cells, its header 2: a quote or a comma is out of place",
+        "t.csv line 5: has 3 cells, the header has 2: a quote or a comma is out of place",
         "t.csv line 6: ticket_id '1' stands on line 2 already: give another",
         "t.csv line 7: has no ticket_id: give each row one, or leave --id out to have them numbered",
-        "t.csv line 8: ticket_id has 2049 characters: at most 2,048",
+        "t.csv line 8: ticket_id has 2,049 characters: at most 2,048",
         "t.csv line 9: there is nothing to ask: text is empty",
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
@@ -158,7 +158,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None
-    assert rows["x" * 2_049].startswith("rejected: ticket_id has 2049")
+    assert rows["x" * 2_049].startswith("rejected: ticket_id has 2,049")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_whole_numbers_of_json_are_ids_however_they_are_written(cortex: Any, lin
     [
         ("null", "has no key"), ('" "', "has no key"), ("1.5", "key is 1.5: an id is text or a whole number"), ("NaN", "has no key"),
         ("1e400", "1e400"), ("true", "key is true"), ("[1]", "key is [1]"), ("-Infinity", "key is -Infinity: an id"),
-        (f'"{"x" * (ID_CHARACTERS_MAX + 1)}"', f"key has {ID_CHARACTERS_MAX + 1} characters: at most 2,048"),
+        (f'"{"x" * (ID_CHARACTERS_MAX + 1)}"', f"key has {ID_CHARACTERS_MAX + 1:,} characters: at most 2,048"),
     ],
 )  # fmt: skip
 def test_what_is_no_id_is_told_with_its_line(cortex: Any, text: str, wrong: str) -> None:

@@ -192,13 +192,13 @@ def _nothing_began() -> None:
 
 
 def _line(count: int, of: int, share: str) -> str:
-    return f"{count} of {of:,} records ({share}) are unreadable, more than the 1% accepted: nothing was asked or paid; "
+    return f"{count} of {of:,} records ({share}) {'is' if count == 1 else 'are'} unreadable, more than the 1% accepted: nothing was asked or paid; "
 
 
 def test_a_job_does_not_begin_and_the_command_that_is_told_begins_it(cortex: Any) -> None:
     ragged(Path("t.csv"), 666, 334)
     line = cortex(*STOPPED).refused(
-        "t.csv: " + _line(334, 1_000, "33.4%"), "line 2: has 3 cells, its header 2: ", "; line 4: ", "; line 6: ", "; and 331 more (--bad FILE lists all)."
+        "t.csv: " + _line(334, 1_000, "33.4%"), "line 2: has 3 cells, the header has 2: ", "; line 4: the same; line 6: the same; and 331 more (--bad FILE lists all)."
     )
     assert len(line) < 700
     _nothing_began()
@@ -246,10 +246,26 @@ def test_a_number_that_makes_no_sense(cortex: Any, value: str) -> None:
 
 
 def test_standard_input_leaves_nothing_behind(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would be what a job of that name began with, and another input would be refused."""
     text = ragged(Path("t.csv"), 5, 5).read_bytes()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    cortex("batch", "-", *ASK, *SIM, "-o", "o.jsonl").refused("standard input: " + _line(5, 10, "50%"))
-    _nothing_began()
+    wrong = {
+        "standard input: " + _line(5, 10, "50%"): text, "is empty: it has columns and no row": b"ticket_id,text\n",
+        "standard input line 2: byte 6 (0xe9) is not UTF-8": b"ticket_id,text\n1,caf\xe9\n",
+    }  # fmt: skip
+    for job in ((), ("--job", "j")):
+        for line, content in wrong.items():
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+            cortex("batch", "-", *ASK, *SIM, "-o", "o.jsonl", *job).refused(line)
+            _nothing_began()
+
+
+def test_a_retry_that_cannot_help_says_what_can(cortex: Any) -> None:
+    path = ragged(Path("t.csv"), GOOD, BAD)
+    with path.open("a") as file:
+        file.write("x,\n")
+    assert cortex(*COMMAND).code == 2
+    line = "no row failed of those asked: 1 row was refused before sending and 20 records are unreadable: correct the input"
+    cortex("retry", "j").refused(line)
 
 
 def test_the_command_is_not_told_where_it_may_hold_a_secret(cortex: Any) -> None:
@@ -282,7 +298,7 @@ def test_failed_rows_are_asked_again_without_the_option(cortex: Any) -> None:
 def test_requests_do_not_begin_either(cortex: Any) -> None:
     Path("in.jsonl").write_text("\n".join([request("a"), "{nonsense", request("b")]) + "\n")
     cortex("batch", "in.jsonl", "-o", "o.jsonl", *SIM).refused(
-        "in.jsonl: 1 of 3 records (33.3%) are unreadable", "line 2: ", " --accept-bad 34%"
+        "in.jsonl: 1 of 3 records (33.3%) is unreadable", "line 2: ", " --accept-bad 34%"
     )
     _nothing_began()
 

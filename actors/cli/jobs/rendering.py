@@ -165,7 +165,7 @@ def headline(status: JobStatus) -> str:
     lines.append(unreadable_text(facts))
     lines.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
-        lines.append(f"{facts['reused_calls']:,} of them remembered")
+        lines.append(f"{facts['reused_calls']:,} of them remembered" if facts["calls"] > 1 else "remembered")
     if facts.get("uncounted"):
         lines.append(f"{_replies(facts['uncounted'])} without a token count")
     if facts["cost_usd"] is not None:

@@ -23,8 +23,9 @@ from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import in_use, last_state
 from actors.jobs.spec import JobSpec, who
+from actors.jobs.summary import unreadable_rows
 from actors.maintenance import offline_edits
-from actors.maintenance.retry_rows import RetriedRows, reopening
+from actors.maintenance.retry_rows import NoFailedRows, RetriedRows, reopening
 from actors.programs import loader
 from actors.routing.endpoints import whereto
 from actors.routing.routes import remembered
@@ -51,10 +52,13 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     environ = taken_environ()
     _refuse_moving(k, order, environ)
     with closing(folder.journal(job)) as source:
-        event = reopening(
-            source, offline_edits.loaded, wanted, who=who(), position=k.position, ended=k.source_ended, model=model,
-            output_tokens_max=options.max_output_tokens or 0, requests=order.program.rows_are_requests(),
-        )  # fmt: skip
+        try:
+            event = reopening(
+                source, offline_edits.loaded, wanted, who=who(), position=k.position, ended=k.source_ended, model=model,
+                output_tokens_max=options.max_output_tokens or 0, requests=order.program.rows_are_requests(),
+            )  # fmt: skip
+        except NoFailedRows as error:
+            raise CommandError(f"{error}{'' if wanted else _never_asked(k)}") from None
     sink = own_sink(folder, order)
     order.reopened = _kept(event, k, sink)
     if sink is not None and sink.cuts_back:
@@ -151,4 +155,14 @@ def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
 
 def _note(event: RowsReopened) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in event.kinds.items())
-    return f"{len(event.keys):,} failed rows are asked again ({kinds})"
+    rows = "1 failed row is" if len(event.keys) == 1 else f"{len(event.keys):,} failed rows are"
+    return f"{rows} asked again ({kinds})"
+
+
+def _never_asked(k: State) -> str:
+    """Return which rows of the input were not asked, so that no retry can help, and what to do; empty if all were."""
+    refused, unreadable = k.tally.rows_refused, unreadable_rows(k)
+    parts = [f"{refused:,} row{'s were' if refused > 1 else ' was'} refused before sending"] if refused else []
+    if unreadable:
+        parts.append(f"{unreadable:,} record{'s are' if unreadable > 1 else ' is'} unreadable")
+    return f" of those asked: {' and '.join(parts)}: correct the input and begin another job" if parts else ""

@@ -43,6 +43,7 @@ from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
 from actors.files.bad_records import SUFFIX, BadRecordFile
 from actors.files.dialects.dialect import decoded
+from actors.files.errors import SourceError
 from actors.files.line_reader import keep
 from actors.files.paths import digest_of
 from actors.files.sinks.jsonl_sink import FileSink
@@ -85,8 +86,8 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
     with contextlib.closing(source):
         try:
             check = checked(order, options, source, folder)
-        except UnreadableInput:
-            if order.input == "-" and not folder.has(order.named()):
+        except (CommandError, SourceError, UnreadableInput):
+            if not folder.has(order.named()):  # a copy of standard input is not what a job began with
                 spool_of(folder, order.named()).unlink(missing_ok=True)
             raise
         if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:

@@ -102,7 +102,7 @@ def form_of(sample: bytes, given: Dialect, *, cut: bool, tabs: bool, wanted: Col
     form = CsvForm(delimiter, given.quoting, skip, universal)
     if not given.quoting and _escapes(form, lines, cut):
         text = 'holds quotes that follow a backslash (\\"), as MySQL and Spark write them: give --quoting backslash'
-        raise UnclearForm(f"{text}, or --quoting minimal to leave out the lines that are not CSV so")
+        raise UnclearForm(f"{text} (with --quoting minimal such lines are unreadable)")
     return form
 
 

@@ -247,4 +247,5 @@ def _excerpt(line: bytes, name: str) -> str:
     text = line.decode(name, "replace").strip("\r\n")
     first = next((place for place, each in enumerate(text) if not each.isascii()), 0)
     start = max(0, first - READING_CHARACTERS // 2)
-    return text[start : start + READING_CHARACTERS]
+    end = start + READING_CHARACTERS
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"

@@ -134,7 +134,8 @@ class TableSource(RowSource):
                 near = difflib.get_close_matches(each, columns, n=1)
                 near = near or [name for name in columns if each in re.split(r"\W+", name)]
                 shown_columns = _shown_names(columns[:_SHOWN_MAX]) + (", …" if len(columns) > _SHOWN_MAX else "")
-                hint = f"did you mean {_shown_names(near[:1])}?" if near else f"its columns are {shown_columns}"
+                has = "its only column is" if len(columns) == 1 else "its columns are"
+                hint = f"did you mean {_shown_names(near[:1])}?" if near else f"{has} {shown_columns}"
                 if way_out := self._table.way_out(self._wanted):
                     hint = f"{hint}; {way_out}"
                 what = "--id names" if each not in self._prompt.columns else "the prompt names"
@@ -264,7 +265,7 @@ class TableSource(RowSource):
             self._see(cells, number)
         body = _encode(row)
         if len(key) > ID_CHARACTERS_MAX:
-            text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
+            text = f"{self._id} has {len(key):,} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)
         if flaws and (name := next((name for name in flaws if not name or name in row), None)) is not None:
             return Row(key, body, refusal=f"{name} {flaws[name]}".lstrip())

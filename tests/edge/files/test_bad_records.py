@@ -58,7 +58,7 @@ Found = list[tuple[int, str | None, str, bytes]]
 CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
     "too few and too many cells": (
         "t.csv", b"id,text,n\n1,a,1\n2,b\n3,c,3,extra\n4,d,4\n", {}, ["1", "4"],
-        [(3, "2", "has 2 cells, its header 3", b"2,b"), (4, "3", "has 4 cells, its header 3", b"3,c,3,extra")],
+        [(3, "2", "has 2 cells, the header has 3", b"2,b"), (4, "3", "has 4 cells, the header has 3", b"3,c,3,extra")],
     ),
     "text after a closing quote": (
         "t.csv", HEAD + b'1,a\n2,"b" c\n3,d\n', {}, ["1", "3"], [(3, "2", "after a closing quote", b'2,"b" c')],
@@ -331,7 +331,7 @@ def test_the_list_is_written_in_one_step_and_anew_by_each_check(tmp_path: Path) 
     for _ in range(2):
         check_with(BadRecordFile(bad), path)
         assert listed_in(bad) == [
-            {"reason": "has 1 cell, its header 2: a quote or a comma is out of place", "line": 3, "id": "2", "offset": 12,
+            {"reason": "has 1 cell, the header has 2: a quote or a comma is out of place", "line": 3, "id": "2", "offset": 12,
              "size": 2, "text": "2"},
             {"reason": "id '1' stands on line 2 already: give another", "line": 4, "id": "1", "offset": 14, "size": 4,
              "text": "1,b"},

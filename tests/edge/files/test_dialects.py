@@ -129,9 +129,9 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], list[str]]] = {
     "cp1251": ("t.csv", "id,text\n1,Спасибо, хорошо!\n2,Привет, как дела?\n".encode("cp1251"), {}, ["--encoding cp1251", "Спасибо"]),
     "Japanese": ("t.csv", "id,text\n1,こんにちは世界。\n".encode("cp932"), {}, ["--encoding cp932", "こんにちは"]),
     "Latin-1 JSON Lines": ("t.jsonl", b'{"id": 1, "text": "caf\xe9"}\n{"id": 2, "text": "tea"}\n', {}, ["--encoding cp1252"]),
-    "title lines": ("t.csv", b"Report, 2024\n\nid,text\n1,a\n", {}, ["has no column 'id'", "line 3 has: give --skip-lines 2"]),
-    "comment": ("t.csv", b"# a comment\nid,text\n1,a\n", {}, ["line 2 has: give --skip-lines 1"]),
-    "sep line and title": ("t.csv", b"sep=;\nReport\nid;text\n1;a\n", {}, ["line 3 has: give --skip-lines 2"]),
+    "title lines": ("t.csv", b"Report, 2024\n\nid,text\n1,a\n", {}, ["has no column 'id'", "line 3 names them: give --skip-lines 2"]),
+    "comment": ("t.csv", b"# a comment\nid,text\n1,a\n", {}, ["line 2 names them: give --skip-lines 1"]),
+    "sep line and title": ("t.csv", b"sep=;\nReport\nid;text\n1;a\n", {}, ["line 3 names them: give --skip-lines 2"]),
     "no header": ("t.csv", b"1,hello\n2,a\n", {}, ["give --no-header if its first line is a row"]),
     "two delimiters": ("t.csv", b"a,b;c\n1,2;3\n", {}, [" can be read with more than one delimiter: give --delimiter ',' or --delimiter ';'"]),
     "merged lines": (

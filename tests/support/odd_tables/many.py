@@ -62,7 +62,7 @@ WAYS: Final[dict[str, Callable[[int], Made]]] = {
     "no id": lambda i: _unreadable(f" ,It crashes {i},n"),
     "the header again": lambda i: _unreadable(f"{ID},{TEXT},{NOTE}"),
     "no text": lambda i: _failed(f"r{i}", "\u3000 ", "rejected: there is nothing to ask"),
-    "an id of 2,049 characters": lambda i: _failed(f"{i}-".ljust(2_049, "x"), "It crashes", "rejected: id has 2049"),
+    "an id of 2,049 characters": lambda i: _failed(f"{i}-".ljust(2_049, "x"), "It crashes", "rejected: id has 2,049"),
     "a prompt that is too large": lambda i: _failed(f"r{i}", "x" * LARGE, "too_large: "),
 }
 
