@@ -140,7 +140,7 @@ class Channel:
             self._memory.catch_up(self._journal, anew)
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
-            k = codec.open_job(terms)
+            k = codec.open_job(next((each.terms for each in batch if isinstance(each, events.Opened)), terms))
         self._k = k
         self._looks_up = not k.terms.fresh and not self._memory.empty()
         changes = opens_again(self._journal, batch) or k.restored is not None  # the list is another after this turn

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from actors.channel.leases.budget_client import BudgetClient
-from actors.jobs.summary import summary, unreadable_rows
+from actors.jobs.summary import calls_of, summary, unreadable_rows
 from actors.journal.journal import Journal, StoreError
 from actors.monitoring.deadline_monitor import DeadlineMonitor
 from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
@@ -200,7 +200,7 @@ def _message(k: State, facts: dict[str, Any]) -> bytes:
             "text": text, "job": job, "labels": k.terms.labels, "at_s": k.at_s, **facts,
             "cost_usd": usd(k.ledger.known_nusd), "cost_assumed_usd": usd(k.ledger.assumed_nusd),
             "rows_succeeded": tally.succeeded, "rows_failed": tally.failed,
-            "rows_unreadable": unreadable_rows(k), "calls": tally.calls,
+            "rows_unreadable": unreadable_rows(k), "calls": calls_of(k),
         }
     )  # fmt: skip
 

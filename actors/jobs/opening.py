@@ -15,7 +15,7 @@ from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
 from cortex.state.program import params_of
 from cortex.state.state import State
-from cortex.values.ledger import Ledger
+from cortex.values.ledger import EARLIER, Ledger
 from cortex.values.limits import JobTerms
 from policies.failures.failure import Failure, FailureKind
 
@@ -100,7 +100,10 @@ def resuming_batch(
     again = _reopening(k, opening)
     if opening is not None and (k is None or begins_anew(k.terms, opening)):
         carried = _carried(known.ledger) if known is not None else None
-        return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
+        terms = opening.terms
+        if carried is not None and (text := carried.as_earlier()):
+            terms = msgspec.structs.replace(terms, places=terms.places | {EARLIER: text})
+        return [events.Opened(terms, epoch, known.next_goal if known is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
     if k is not None and opening is not None:
         now = opening.terms

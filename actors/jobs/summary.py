@@ -13,8 +13,9 @@ from actors.programs.loader import place_of
 from cortex.goals import shards
 from cortex.programs.table import LONGER, Table
 from cortex.state.state import State
+from cortex.values.ledger import earlier_of
 from cortex.values.limits import JobTerms, Route
-from policies.estimates.price import usd
+from policies.estimates.price import usd, usd_text
 from policies.estimates.reply_bounds import bounds
 
 UNREADABLE = "unreadable"
@@ -30,6 +31,7 @@ def summary(k: State) -> dict[str, Any]:
     tally, ledger = k.tally, k.ledger
     own, *others = k.terms.routes
     priced = own.price is not None and all(_priced(route) for route in others)
+    earlier = earlier_of(k.terms.places)
     return {
         "job": k.terms.job,
         "outcome": k.outcome or "running",
@@ -45,7 +47,8 @@ def summary(k: State) -> dict[str, Any]:
         "rows_by_ending": dict(sorted(tally.endings.items())),
         "failed_said": tally.failed_said,
         "failed_row": tally.failed_row,
-        "calls": tally.calls,
+        "calls": calls_of(k),
+        "calls_before": earlier.calls,
         "attempts": ledger.attempts,
         "failures": {str(kind): count for kind, count in sorted(tally.failures.items())},
         "paid_calls": ledger.paid_calls,
@@ -58,6 +61,7 @@ def summary(k: State) -> dict[str, Any]:
         "cache_creation_tokens": ledger.cache_creation_tokens,
         "cost_usd": usd(ledger.known_nusd) if priced else None,
         "cost_assumed_usd": usd(ledger.assumed_nusd) if priced else None,
+        "cost_before_usd": usd(earlier.known_nusd) if priced else None,
         "max_cost_usd": usd(cap) if (cap := k.terms.limits.max_cost_nusd) is not None else None,
         "max_job_tokens": k.terms.limits.max_job_tokens,
         "known_nusd": ledger.known_nusd,
@@ -117,6 +121,12 @@ def _asking(program: str, params_json: bytes) -> tuple[bool, bool]:
     return not asked.prompt, asked.on_cut == LONGER
 
 
+def calls_of(k: State) -> int:
+    """Return the calls of the job, those before it began anew included: calls, attempts, tokens and cost are totals of
+    the whole job."""
+    return k.tally.calls + earlier_of(k.terms.places).calls
+
+
 def unreadable_rows(k: State) -> int:
     """Return the number of records of the input from which no row could be read, counted when the job began."""
     return counted(k.terms.places.get(UNREADABLE, ""))
@@ -126,6 +136,15 @@ def rows_of_input(facts: dict[str, Any]) -> int:
     """Return the number of records of the whole input, the unreadable ones included; for a job without an input the
     number of its results."""
     return int(max(facts["rows_expected"], facts["rows"]) + facts.get("rows_unreadable", 0))
+
+
+def earlier_text(facts: dict[str, Any]) -> str:
+    """Return the calls and the cost of a job before it began anew, in words; empty if it never did."""
+    calls, cost = facts.get("calls_before", 0), facts.get("cost_before_usd")
+    if not calls and not cost:
+        return ""
+    money = "" if cost is None else f" and {usd_text(round(cost * 1e9))}"
+    return f"{calls:,} {'call' if calls == 1 else 'calls'}{money} before it began anew"
 
 
 def unreadable_text(facts: dict[str, Any]) -> str:

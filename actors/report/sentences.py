@@ -8,7 +8,7 @@ import msgspec
 
 from actors.common.units import clock
 from actors.history.annotated_turns import JournalReader
-from actors.jobs.summary import kept_endings, unreadable_text
+from actors.jobs.summary import earlier_text, kept_endings, unreadable_text
 from actors.jobs.wait_reasons import named
 from actors.report.figures import PERIODS_MAX, ReportFigures
 from actors.report.labels import HALF_OPEN, OPEN
@@ -164,8 +164,11 @@ def _cost(ending: JobEnding, figures: ReportFigures) -> str:
     money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
     text = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
     text += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
-    below = figures.calls - facts["calls"]
+    before = facts.get("calls_before", 0)
+    below = figures.calls - (facts["calls"] - before)
     text += f", and {below:,} more calls in its child jobs." if len(figures.jobs) > 1 and below > 0 else "."
+    if text_before := earlier_text(facts):
+        text += f" Of this, the job had made {text_before}."
     if facts["reused_calls"]:
         was = "call was" if facts["reused_calls"] == 1 else "calls were"
         text += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."

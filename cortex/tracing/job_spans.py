@@ -9,6 +9,7 @@ from cortex.tracing.call_spans import CHILD_SPANS
 from cortex.tracing.spans import Span, SpanKind, root_key, span_key, trace_key
 from cortex.tracing.trace_state import StallEpisode, TraceState
 from cortex.tracing.turn_context import NO_ROUTES, TurnContext
+from cortex.values.ledger import earlier_of
 from policies.failures.breaker import BreakerState
 
 EPISODES_MAX = CHILD_SPANS - 2
@@ -41,7 +42,8 @@ class JobSpans:
         own = trace_key(0, state.run)
         facts = {
             "outcome": command.outcome, "why": command.why.partition(":")[0] if ":" in command.why else "",
-            "program": k.terms.program, "calls": k.tally.calls, "attempts": ledger.attempts,
+            "program": k.terms.program, "calls": k.tally.calls + earlier_of(k.terms.places).calls,
+            "attempts": ledger.attempts,
             "input": ledger.input_tokens + ledger.cache_read_tokens + ledger.cache_creation_tokens,
             "output": ledger.output_tokens, "cost_nusd": ledger.known_nusd, "assumed_nusd": ledger.assumed_nusd,
             "succeeded": k.tally.succeeded, "rows_failed": k.tally.failed, "run": state.run,

@@ -6,7 +6,7 @@ charged in full. Known plus assumed plus reserved never exceeds the cap, whichev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -38,6 +38,26 @@ class ChildJobBill(msgspec.Struct, frozen=True, array_like=True, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     assumed_tokens: int = 0
+
+
+class EarlierWork(msgspec.Struct, frozen=True, array_like=True):
+    """Work of a job before it began anew. It is part of the job's totals, and its cap counts it."""
+
+    calls: int = 0
+    """Calls that were answered, by the provider or by a stored reply."""
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+
+
+EARLIER = "earlier"
+"""Key among a job's places: ``EarlierWork`` as JSON, if the job began anew."""
+_NONE = EarlierWork()
+
+
+def earlier_of(places: Mapping[str, str]) -> EarlierWork:
+    """Return the work of a job before it began anew, from the job's places."""
+    text = places.get(EARLIER)
+    return msgspec.json.decode(text, type=EarlierWork) if text else _NONE
 
 
 class ReplyTimings(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -102,6 +122,11 @@ class Ledger(msgspec.Struct):
             self.month_nusd += nusd
             if day >= self.day:
                 self.day_nusd += nusd
+
+    def as_earlier(self) -> str:
+        """Return the totals as ``EarlierWork`` in JSON; empty if nothing was asked yet."""
+        found = EarlierWork(self.paid_calls + self.reused_calls, self.known_nusd, self.assumed_nusd)
+        return "" if found == _NONE else msgspec.json.encode(found).decode()
 
     @property
     def committed_nusd(self) -> int:

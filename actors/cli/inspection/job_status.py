@@ -11,7 +11,7 @@ from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
-from actors.jobs.summary import kept_endings, unreadable_text
+from actors.jobs.summary import earlier_text, kept_endings, unreadable_text
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.monitoring.deadline_monitor import risk_words
@@ -123,7 +123,8 @@ def _cost(facts: dict[str, Any]) -> str:
     if facts["cost_usd"] is None:
         return ""
     cap = facts["max_cost_usd"]
-    return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "")
+    before = earlier_text(facts)
+    return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "") + (f"; {before}" if before else "")
 
 
 def _routes(status: JobStatus) -> str:

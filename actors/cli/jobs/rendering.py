@@ -13,7 +13,7 @@ from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
-from actors.jobs.summary import kept_endings, rows_of_input, unreadable_text
+from actors.jobs.summary import earlier_text, kept_endings, rows_of_input, unreadable_text
 from actors.journal.journal import StateFolder
 from actors.providers.registry import DEFAULT, how_to_open, of_endpoint, row_of
 from actors.providers.remedies import has_remedy
@@ -24,7 +24,8 @@ from policies.failures.failure import FailureKind
 FIELDS = (
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "rows_unreadable", "calls", "attempts", "failures",
     "paid_calls", "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+    "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "calls_before", "cost_before_usd", "elapsed_s", "answer",
+    "output", "resume",
 )  # fmt: skip
 """Fields of ``--json``, in order: exactly these."""
 
@@ -125,6 +126,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
         """Return the object of ``--json``, on one line."""
         facts = {
+            "calls_before": 0, "cost_before_usd": None,  # of a job that was forgotten by an earlier release
             **self.facts, "rows": self.rows, "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
         }  # fmt: skip
@@ -170,6 +172,8 @@ def headline(status: JobStatus) -> str:
         lines.append(f"{_replies(facts['uncounted'])} without a token count")
     if facts["cost_usd"] is not None:
         lines.append(cost(facts))
+    if before := earlier_text(facts):
+        lines.append(f"of which {before}")
     lines.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
     return ", ".join(filter(None, lines))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.jobs.summary import unreadable_rows
+from actors.jobs.summary import calls_of, unreadable_rows
 from actors.jobs.wait_reasons import lacking, named, stands_still
 from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
@@ -154,7 +154,7 @@ class JobLog:
         self._write(  # info for every outcome: the command that runs the job reports the outcome itself
             "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
             rows_succeeded=tally.succeeded, rows_failed=tally.failed, rows_unreadable=unreadable_rows(k),
-            calls=tally.calls, attempts=ledger.attempts,
+            calls=calls_of(k), attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
             elapsed_s=round(k.at_s - k.began_at_s, 3),
         )  # fmt: skip
