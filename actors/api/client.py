@@ -262,9 +262,9 @@ def submit(
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
     rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
     priority: float | None = None, deadline: str | float | datetime | None = None,
-    goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
-    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: RowInput | None = None,
-    shards: int = 1,
+    goal_timeout: str | float | None = None, timeout: str | float | None = None,
+    max_failed: float | str | None = None, warm_prefix: bool = False, hedge: str | float | None = None,
+    wait_blocked: str | float | None = None, rows: RowInput | None = None, shards: int = 1,
 ) -> Job:  # fmt: skip
     """Start a program in the background and return its ``Job``.
 
@@ -288,7 +288,8 @@ def submit(
         "max_cost": max_cost, "max_job_tokens": max_job_tokens, "max_output_tokens": max_output_tokens,
         "prompt_tokens_max": prompt_tokens_max, "concurrency": concurrency, "rpm": rpm, "itpm": itpm, "otpm": otpm,
         "headroom": headroom, "priority": priority, "deadline": deadline, "goal_timeout": goal_timeout,
-        "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge, "wait_blocked": wait_blocked,
+        "timeout": timeout, "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge,
+        "wait_blocked": wait_blocked,
     }  # fmt: skip
     _complete(program)
     several = isinstance(fallback, Sequence) and not isinstance(fallback, str)

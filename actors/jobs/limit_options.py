@@ -10,6 +10,7 @@ import msgspec
 from actors.common.units import clock, duration_s, share, time_at_s
 from cortex.values.limits import Limits
 from policies.estimates.price import nusd, usd_text
+from policies.failures.timeout import TimeoutPolicy
 
 NONE = "none"
 """Value of an option that removes a limit."""
@@ -45,6 +46,9 @@ def _refuse_contradictions(limits: Limits, asked: Mapping[str, Any]) -> None:
     hedge_s, goal_s = limits.hedge_after_s, limits.goal_timeout_s
     if hedge_s is not None and goal_s is not None and hedge_s >= goal_s:
         raise ValueError(f"--hedge {hedge_s:g}s is not below --goal-timeout {goal_s:g}s: give a shorter --hedge")
+    attempt_s = limits.timeout.ceiling_s
+    if hedge_s is not None and hedge_s >= attempt_s:
+        raise ValueError(f"--hedge {hedge_s:g}s is not below --timeout {attempt_s:g}s: give a shorter --hedge")
     tokens, output = limits.max_job_tokens, limits.output_tokens_max
     if asked.get("max_output_tokens") and tokens is not None and tokens <= output:
         raise ValueError(
@@ -89,6 +93,8 @@ def _shown(name: str, value: Any) -> str:
         return usd_text(value)
     if name == "deadline":
         return clock(value)
+    if name == "timeout":
+        return f"{value.ceiling_s:g}s" if value.fixed else NONE
     if name in ("goal_timeout", "hedge", "wait_blocked"):
         return f"{value:g}s"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -151,6 +157,12 @@ def _failed(value: str | float) -> float:
     return found
 
 
+def _timeout(value: str | float) -> TimeoutPolicy:
+    """The same timeout for each attempt."""
+    seconds = duration_s(value)
+    return TimeoutPolicy(floor_s=seconds, ceiling_s=seconds)
+
+
 _NEVER = object()
 """Marks a limit that cannot be removed."""
 
@@ -167,6 +179,7 @@ _READ: dict[str, tuple[str, Callable[[Any], Any], Any]] = {
     "priority": ("priority", _weight, _NEVER),
     "deadline": ("deadline_at_s", float, None),
     "goal_timeout": ("goal_timeout_s", duration_s, None),
+    "timeout": ("timeout", _timeout, TimeoutPolicy()),
     "max_failed": ("max_failed", _failed, None),
     "warm_prefix": ("warm_prefix", bool, False),
     "hedge": ("hedge_after_s", duration_s, None),

@@ -48,6 +48,11 @@ class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_s: float = 3_600.0
     """Longest timeout of an attempt, in seconds."""
 
+    @property
+    def fixed(self) -> bool:
+        """True if every attempt has the same timeout, as set by hand."""
+        return self.floor_s == self.ceiling_s
+
     def __post_init__(self) -> None:
         for name in _NAMES:
             if not 0 < getattr(self, name) < float("inf"):

@@ -83,6 +83,8 @@ def test_rows_that_name_several_models(cortex):
         (["--max-failed", "1.5"], ["--max-failed: '1.5'"]),
         (["--hedge", "0"], ["--hedge: '0'", "above zero"]),
         (["--hedge", "2m", "--goal-timeout", "1m"], ["--hedge 120s is not below --goal-timeout 60s"]),
+        (["--hedge", "2m", "--timeout", "1m"], ["--hedge 120s is not below --timeout 60s"]),
+        (["--timeout", "soon"], ["--timeout: 'soon' is no duration"]),
         (["--wait-blocked", "-1h"], ["--wait-blocked: '-1h'"]),
         (["--max-job-tokens", "100", "--max-output-tokens", "100"], ["--max-job-tokens 100 is too small"]),
         (["--max-output-tokens", "200000"], ["replies of 200000 tokens leave no room", "'sim'"]),

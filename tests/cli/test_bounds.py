@@ -18,6 +18,7 @@ from actors.journal.journal import StateFolder
 from actors.routing.routes import ModelSpec, SetupError
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
+from policies.failures.timeout import attempt_timeout_s
 from tests.cli.cli_runner import requests
 from tests.cli.test_session import Label
 
@@ -175,7 +176,7 @@ def test_the_command_line_keeps_them_with_the_job(cortex):
     requests(Path("in.jsonl"), 3)
     options = (
         "--rpm", 600, "--itpm", "1e6", "--otpm", 50_000, "--headroom", "20%", "--priority", 2, "--deadline", "+6h",
-        "--goal-timeout", "15m", "--max-failed", "10%", "--warm-prefix", "--hedge", "90s", "--wait-blocked", "2h",
+        "--goal-timeout", "15m", "--timeout", "5m", "--max-failed", "10%", "--warm-prefix", "--hedge", "90s", "--wait-blocked", "2h",
         "--max-cost", 1, "--price", "input=1,output=1", "--fallback", "sim,seed=2,input=1,output=2",
     )  # fmt: skip
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *options)
@@ -188,6 +189,9 @@ def test_the_command_line_keeps_them_with_the_job(cortex):
     assert (limits.requests_per_min, limits.input_tokens_per_min, limits.output_tokens_per_min) == (600, 1e6, 50_000)
     assert (limits.headroom, limits.priority, limits.goal_timeout_s, limits.max_failed) == (0.2, 2, 900, 0.1)
     assert (limits.warm_prefix, limits.hedge_after_s, limits.blocked_wait_s) == (True, 90, 7_200)
+    assert [attempt_timeout_s(limits.timeout, *sizes) for sizes in ((1, 1), (64_000, 900_000))] == [300, 300]
+    assert in_words(limits)["--timeout"] == "300s"
+    assert bounded(limits, {"timeout": "none", "hedge": "none"}, NOW_S).timeout == Limits().timeout
     assert [(route.model, route.price.output_usd_per_mtok) for route in found.fallbacks if route.price] == [("sim", 2)]
 
 
@@ -195,11 +199,12 @@ def test_python_takes_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("CORTEX_STATE", str(tmp_path))
     program = Label(texts=("It has a bug",))
     more = {"model": "sim", "progress": False, "job": "mine"}
-    done = public.run(program, **more, fallback="sim,seed=2", rpm=600, deadline="+1h", goal_timeout="15m", max_failed=3)
+    done = public.run(program, **more, fallback="sim,seed=2", rpm=600, deadline="+1h", goal_timeout="15m", timeout=20, max_failed=3)
     assert done.outcome == "complete"
     found = last_terms(StateFolder(tmp_path), "mine")
     assert found is not None
     assert (found.limits.requests_per_min, found.limits.goal_timeout_s, found.limits.max_failed) == (600, 900, 3)
+    assert found.limits.timeout.fixed and found.limits.timeout.ceiling_s == 20
     assert [route.model for route in found.fallbacks] == ["sim"]
     for wrong, text in (
         ({"deadline": 1.0}, "--deadline: 1.0 has passed"),

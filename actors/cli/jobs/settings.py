@@ -98,7 +98,9 @@ def via_of(options: Options) -> str:
     via = options.via.strip().lower() or MESSAGES
     if via not in (MESSAGES, BATCHES):
         raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
-    for name, answer in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
+    for name, answer in (
+        ("--hedge", options.hedge), ("--timeout", options.timeout), ("--warm-prefix", options.warm_prefix),
+    ):  # fmt: skip
         if via == BATCHES and answer:
             raise CommandError(f"{name} is for single calls: leave it out with --via {BATCHES}")
     return via

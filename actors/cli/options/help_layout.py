@@ -21,7 +21,7 @@ OPTIONS = {
     "Form of the input": "encoding delimiter quoting skip_lines no_header accept_bad bad",
     "Model": "model provider api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
     "sub_model fallback warm_prefix sim",
-    "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
+    "Money and time": "max_cost max_job_tokens deadline goal_timeout timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority limits",
     "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",
     "Output and logs": "as_json verbose metrics_listen log_format log_level",

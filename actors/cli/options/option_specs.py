@@ -94,6 +94,7 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "sub_model": (str, _option("--sub-model", "short for --role sub=ROUTE: the calls of a written program", "ROUTE")),
     "deadline": (str, _option("--deadline", "time at which the job stops, partial: +6h, or an ISO 8601 time", "WHEN")),
     "goal_timeout": (str, _option("--goal-timeout", "longest time for one row, retries included", "TIME")),
+    "timeout": (str, _option("--timeout", "longest time for one attempt, else by request and answers so far", "TIME")),
     "max_failed": (
         str,
         _option(

@@ -48,6 +48,7 @@ class Options(msgspec.Struct, kw_only=True):
     sub_model: str = ""
     deadline: str = ""
     goal_timeout: str = ""
+    timeout: str = ""
     max_failed: str = ""
     warm_prefix: bool = False
     hedge: str = ""
@@ -96,7 +97,7 @@ LOOKING = ("state", "as_json", "verbose")
 """Options of commands that only read."""
 BOUNDS = (
     "max_cost", "max_job_tokens", "concurrency", "rpm", "itpm", "otpm", "headroom", "priority", "deadline",
-    "goal_timeout", "max_failed", "hedge", "wait_blocked",
+    "goal_timeout", "timeout", "max_failed", "hedge", "wait_blocked",
 )  # fmt: skip
 """Options that limit a job and may change while it runs."""
 GOING_ON = (
