@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.api import client
 from actors.api.answer_frames import AnswerFrames
+from actors.api.argument_names import in_python
 from actors.api.stored_rows import store
 from actors.api.temporary_job import scripted
 from actors.common.errors import CommandError, UserError
@@ -64,7 +65,7 @@ class Answers(client.Result):
         self.__dict__ |= found.__dict__
         self.rows = rows
         self.output = output
-        self.bad = [f"{check.noun} {each.line}: {each.message}" for each in check.problems]
+        self.bad = [f"{check.noun} {each.line}: {in_python(each.message)}" for each in check.problems]
         self.bad_count = check.refused + check.unreadable
         self._frames = frames
 
@@ -237,7 +238,7 @@ class _GivenRows:
             source.close()
             if before is None and order.input == "-":
                 self._spool.unlink(missing_ok=True)
-            raise RowsError(str(error)) from None
+            raise RowsError(in_python(str(error))) from None
 
     def _open_output(self, folder: StateFolder, order: JobSpec, before: JobTerms | None) -> None:
         if not self._output:

@@ -220,5 +220,5 @@ def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SetupError, match="these rows are none"):
         api.batch([{"text": "a"}], "{{text}}", encoding="cp1252", **options)
     Path("u.csv").write_bytes(CP1252)
-    with pytest.raises(ValueError, match="--encoding cp1252"):
+    with pytest.raises(ValueError, match='give encoding="cp1252"'):
         api.batch("u.csv", "{{text}}", id="id", **options)

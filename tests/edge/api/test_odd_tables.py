@@ -50,7 +50,7 @@ def _batch(path: Path, table: OddTable, output: Path, **more: Any) -> Answers:
     try:
         return cortex.batch(str(path), PROMPT + "{{text}}", model=_echo, **more)
     except RowsError as error:
-        if not any(f"--{name}" in str(error) for name in table.if_unclear):
+        if not any(f"{name}=" in str(error) for name in table.if_unclear):
             raise
     return cortex.batch(str(path), PROMPT + "{{text}}", model=_echo, **more, **table.if_unclear)
 
