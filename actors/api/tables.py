@@ -226,7 +226,7 @@ class _GivenRows:
             few = self._few and check.unreadable <= PROBLEMS_MAX
             if (before is None or order.fresh) and not few and is_refused(check, self._accepted):
                 if self._bad:
-                    source.bad.put()
+                    source.bad.put(begins=False)
                 name = order.input if order.input != "-" else "the table"
                 raise RowsError(f"{refusal(name, check, self._accepted)}: {_accepting(check)}")
             note_counts(order, check)

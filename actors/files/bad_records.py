@@ -7,6 +7,7 @@ one in one step. It depends on the input alone, so that a resumed job has the sa
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -126,10 +127,17 @@ class BadRecordFile:
     The records wait in a temporary file without a name, of which a kill leaves nothing, until ``put``.
 
     ``text``: whether the records' text is listed. ``overwrite`` permits to replace a file that is no such list.
+    ``copy``: file of a copy of the list, from which it can be restored without the input; None: no copy is made.
+    ``movable``: whether the command has an option for another file.
     """
 
-    def __init__(self, path: Path, *, always: bool = False, overwrite: bool = False, text: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, always: bool = False, overwrite: bool = False, text: bool = True,
+        copy: Path | None = None, movable: bool = True,
+    ) -> None:  # fmt: skip
         self.path = path
+        self._copy = copy
+        self._movable = movable
         self._always = always
         self._overwrite = overwrite
         self._text = text
@@ -139,7 +147,8 @@ class BadRecordFile:
         """Discard all earlier records. Raises ``SinkError`` if the file is something else than such a list."""
         self.discard()
         if not self._overwrite and self.path.exists() and not is_list(self.path):
-            raise SinkError(f"{self.path} exists and is no list of bad lines: give --bad FILE, or --overwrite")
+            ways = "give --bad FILE, or --overwrite" if self._movable else "move it away, or give --overwrite"
+            raise SinkError(f"{self.path} exists and is no list of bad lines: {ways}")
 
     def add(self, record: ListedRecord) -> None:
         """Write the next record. Raises ``SinkError``."""
@@ -152,26 +161,42 @@ class BadRecordFile:
         except OSError as error:
             raise self._failed(error) from None
 
-    def put(self) -> None:
-        """Put the list in place of that of an earlier check, or remove that. Raises ``SinkError``."""
-        part = self.path.with_name(f".{self.path.name}.part")
+    def put(self, begins: bool = True) -> None:
+        """Put the list in place of that of an earlier check, or remove that. Raises ``SinkError``.
+
+        ``begins``: False for a job that does not begin, of which no copy is kept.
+        """
         try:
-            if self._file is None and not self._always:
-                if is_list(self.path):
-                    self.path.unlink(missing_ok=True)
-                return
-            with part.open("wb") as whole:
-                if self._file is not None:
-                    self._file.seek(0)
-                    shutil.copyfileobj(self._file, whole)
-                whole.flush()
-                os.fsync(whole.fileno())
-            os.replace(part, self.path)
+            self._put(self.path, self._always)
+            if begins and self._copy is not None:
+                self._put(self._copy, self._always)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise self._failed(error) from None
         finally:
             self.discard()
+
+    def _put(self, path: Path, always: bool) -> None:
+        if self._file is None and not always:
+            if is_list(path):
+                path.unlink(missing_ok=True)
+            return
+        if path == self._copy:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replaced(path) as whole:
+            if self._file is not None:
+                self._file.seek(0)
+                shutil.copyfileobj(self._file, whole)
+
+    def restore(self) -> bool:
+        """Write the list from its copy if it is gone. Return whether it was written. Raises ``SinkError``."""
+        if self._copy is None or self.path.exists() or not self._copy.is_file():
+            return False
+        try:
+            with self._copy.open("rb") as copy, replaced(self.path) as whole:
+                shutil.copyfileobj(copy, whole)
+        except OSError as error:
+            raise self._failed(error) from None
+        return True
 
     def discard(self) -> None:
         """Discard all records; the list of an earlier check stays."""
@@ -181,7 +206,23 @@ class BadRecordFile:
 
     def _failed(self, error: OSError) -> SinkError:
         self.discard()
-        return SinkError(f"{self.path} cannot be written: {error.strerror or error}: give --bad FILE in another folder")
+        way = ": give --bad FILE in another folder" if self._movable else ""
+        return SinkError(f"{self.path} cannot be written: {error.strerror or error}{way}")
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file whose content takes the place of ``path`` when the block ends. Raises ``OSError``."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as whole:
+            yield whole
+            whole.flush()
+            os.fsync(whole.fileno())
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 class BadRecordList:

@@ -9,11 +9,15 @@ class SinkError(Exception):
     """Results cannot be written to this sink. The message is one line, and names the sink."""
 
 
-class SinkFull(SinkError):
+class SinkFailed(SinkError):
+    """Results could not be written to a sink that was open. The job has them, and can write them again."""
+
+
+class SinkFull(SinkFailed):
     """Disk full. The file was cut back to its state at the last flush; the job can be resumed."""
 
 
-class SinkClosed(SinkError):
+class SinkClosed(SinkFailed):
     """Reader of standard output, or of a pipe, has closed it."""
 
 

@@ -10,6 +10,7 @@ from actors.files.errors import SinkError
 from actors.files.paths import is_remote
 from actors.jobs.spec import JobSpec, whole
 from actors.journal.journal import StateFolder
+from cortex.values.limits import JobTerms
 
 BAD = "bad"
 """Key among a job's places: file of the list, if the user named one."""
@@ -29,11 +30,22 @@ def place_of_list(folder: StateFolder, job: str, places: Mapping[str, str], outp
 def list_of(folder: StateFolder, order: JobSpec) -> BadRecordFile:
     """Return the list of a job's bad records, to be written by the check of its input.
 
-    A job that keeps no text lists none in the state folder.
+    A job that keeps no text lists none in the state folder. Another job has a copy of the list there.
     """
     path, named = place_of_list(folder, order.named(), order.places, order.output), BAD in order.places
-    text = order.keeps_text or path != folder.beside(order.named(), SUFFIX)
-    return BadRecordFile(path, always=named, overwrite=order.overwrite, text=text)
+    own = folder.beside(order.named(), SUFFIX)
+    text, copy = order.keeps_text or path != own, own if order.keeps_text and path != own else None
+    return BadRecordFile(
+        path, always=named, overwrite=order.overwrite, text=text, copy=copy, movable=not order.resumed
+    )
+
+
+def restored(folder: StateFolder, job: str, terms: JobTerms) -> Path | None:
+    """Write a job's list from its copy in the state folder if it is gone, and return its file; None if it was not
+    written. Raises ``SinkError``.
+    """
+    path, own = place_of_list(folder, job, terms.places, terms.places.get("output", "")), folder.beside(job, SUFFIX)
+    return path if path != own and BadRecordFile(path, copy=own, movable=False).restore() else None
 
 
 def named_list(path: str, others: tuple[str, ...]) -> str:

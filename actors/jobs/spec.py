@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from actors.files.paths import is_remote
+from actors.journal.state_folder import STATE_DEFAULT
 from actors.programs import loader
 from actors.routing.model_spec import ModelSpec
 from cortex.programs.shards import sharded
@@ -18,7 +19,6 @@ from cortex.state.events import RowsReopened
 from cortex.state.program import Program, params_of
 from cortex.values.limits import Limits
 
-STATE_DEFAULT = ".cortex"
 CONTENT = "content"
 """Key among a job's places: hash of an input without a name of its own; a part of the job's name."""
 DIALECT = "dialect"
@@ -40,6 +40,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     fresh: bool = False
     overwrite: bool = False
     """Permission to overwrite an output that holds rows of another job, or of an earlier form of this job."""
+    resumed: bool = False
+    """True for a job that is continued by its name, by a command that names no output."""
     in_python: bool = False
     """True for a job that is run by Python code, whose errors name parameters instead of options."""
     shards: int = 1
@@ -66,7 +68,9 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
     @property
     def names(self) -> str:
-        """Way to name another job and another output, for errors."""
+        """Way to name another job and another output, for errors; empty for a command that has none."""
+        if self.resumed:
+            return ""
         return "job= and output=" if self.in_python else "--job and -o"
 
     def named(self) -> str:

@@ -76,7 +76,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             sizes = source.notice = _sizes(order, options, folder, environ)
             check = checked(order, options, source, folder)
             notes = _refused_as_the_job(order, options, folder, check)
-            put_list(source, check, order.named())
+            put_list(folder, source, check, order.named(), begins=False)
             rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.model_spec, order.limits, environ)
             asked: SampleRun | None = None

@@ -17,7 +17,7 @@ from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
-from actors.cli.run.sinks import check_output, complete_output, own_sink, sink_of
+from actors.cli.run.sinks import check_output, complete_list, complete_output, own_sink, sink_of
 from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, print_problems, put_list, rows_source
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
@@ -92,6 +92,7 @@ def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
     status = standing_of(folder, job, k)
     print_error(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
     complete_output(folder, job, status.facts, k.terms.places, k.terms.program, options.overwrite)
+    complete_list(folder, job, k.terms)
     return report(status, options)
 
 
@@ -108,6 +109,7 @@ def _resumed(folder: StateFolder, job: str, k: State, options: Options, attachin
     _refuse_undoubted(k, decided)
     order = order_of(folder, job, k, options, "attach" if attaching else "resume", attaching)
     order.decided = decided
+    complete_list(folder, job, k.terms)
     source = _source(folder, order, k)
     sink = own_sink(folder, order)
     if sink is not None:
@@ -147,7 +149,7 @@ def order_of(
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), overwrite=options.overwrite, places=places,
-        keeps_text=terms.keeps_text, labels=terms.labels,
+        keeps_text=terms.keeps_text, labels=terms.labels, resumed=True,
     )  # fmt: skip
 
 
@@ -208,7 +210,7 @@ def input_of(folder: StateFolder, order: JobSpec, needed: bool = True) -> Any:
         source.close()
         raise _changed_input(order)
     print_problems(order.input, check)
-    put_list(source, check, order.named())
+    put_list(folder, source, check, order.named())
     return source
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from actors.files.paths import is_remote
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import last_terms
+from actors.jobs.bad_record_list import restored
 from actors.jobs.sink_selection import results_sink
 from actors.jobs.spec import JobSpec
 from actors.journal.journal import StateFolder, TextRedacted
 from actors.maintenance.kept_results import refuse_foreign
 from actors.programs import loader
+from cortex.values.limits import JobTerms
 
 
 def complete_output(
@@ -39,6 +42,7 @@ def complete_output(
         rows = size_bytes = 0
     elif whole:
         return
+    sink.check()
     print_error(f"{path} is incomplete: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
@@ -47,6 +51,12 @@ def complete_output(
         text = f"{path} was changed since job {job} wrote it, and the job keeps no text: missing rows are lost"
         raise SinkError(text) from None
     sink.forget()
+
+
+def complete_list(folder: StateFolder, job: str, terms: JobTerms) -> None:
+    """Write the list of a job's bad records again if it is gone. Raises ``SinkError``."""
+    if path := restored(folder, job, terms):
+        print_error(f"{os.path.relpath(path)} was gone: written again")
 
 
 def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:

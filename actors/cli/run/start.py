@@ -111,7 +111,7 @@ def checked(
     if not begun and is_refused(check, accepted):
         way = again(f"--accept-bad {least_accepted(check)}%")
         if options.bad and isinstance(source.bad, BadRecordFile):
-            source.bad.put()
+            source.bad.put(begins=False)
         listed = f"{options.bad or '--bad FILE'} lists all"
         raise UnreadableInput(f"{refusal(_name(order.input), check, accepted, listed)}: {way}")
     print_problems(order.input, check)
@@ -283,12 +283,15 @@ def print_problems(path: str, check: InputCheck) -> None:
         print_error(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
 
 
-def put_list(source: Any, check: InputCheck | None, job: str) -> None:
-    """Put the list of the input's bad records in place, and print where it is. Raises ``SinkError``."""
+def put_list(folder: StateFolder, source: Any, check: InputCheck | None, job: str, begins: bool = True) -> None:
+    """Put the list of the input's bad records in place, and print where it is. Raises ``SinkError``.
+
+    ``begins``: False for a plan.
+    """
     found = source.bad if isinstance(source, RowSource) else None
     if check is None or not isinstance(found, BadRecordFile):
         return
-    found.put()
+    found.put(begins)
     if check.unreadable:
         hidden = found.path.name == f"{job}{SUFFIX}"
         where = f"by: cortex results {job} --bad" if hidden else f"in {os.path.relpath(found.path)}"
@@ -330,7 +333,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
     if before is not None:
         _refuse_losing(order, before, folder, sink)
     if before is not None and not order.fresh:
-        put_list(source, check, job)
+        put_list(folder, source, check, job)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
@@ -342,7 +345,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
         goes_on = own and not (order.fresh or options.overwrite) and before is not None and _same(order, before)
         check_output(sink, order.output, own or options.overwrite, goes_on)
     if before is None or order.fresh:
-        put_list(source, check, job)
+        put_list(folder, source, check, job)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
     work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note, new=before is None)

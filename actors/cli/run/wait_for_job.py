@@ -9,7 +9,7 @@ from actors.cli.jobs.rendering import OVER
 from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import report
-from actors.cli.run.sinks import complete_output
+from actors.cli.run.sinks import complete_list, complete_output
 from actors.common.errors import CommandError
 from actors.history.catalog import forgotten, in_use, last_state
 from actors.journal.journal import StateFolder
@@ -40,4 +40,5 @@ def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
     if status.outcome in OVER and not forgotten(folder, job):
         terms = last_state(folder, job).terms
         complete_output(folder, job, status.facts, terms.places, terms.program, options.overwrite)
+        complete_list(folder, job, terms)
     return report(status, options)
