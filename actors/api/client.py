@@ -29,8 +29,9 @@ from actors.common.errors import UserError
 from actors.history.catalog import last_places, last_state
 from actors.jobs import option_parsing
 from actors.jobs.limit_options import bounded
-from actors.jobs.spec import STATE_DEFAULT, JobSpec, who
+from actors.jobs.spec import JobSpec, who
 from actors.journal.journal import StateFolder
+from actors.journal.state_folder import STATE_DEFAULT, advised
 from actors.ports.model import Model
 from actors.ports.rows import Sink, Source
 from actors.programs.loader import load, refuse_in_import
@@ -373,7 +374,7 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
     folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
     k = last_state(StateFolder(folder), job)
     if k.terms.streams:
-        raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
+        raise SetupError(f"{job} reads rows from a file: {advised(folder, 'resume', job)}")
     program = load(k.terms.program, k.terms.params_json)
     order = JobSpec(
         program=program, model_spec=remembered(last_places(StateFolder(folder), job, k.terms)), limits=k.terms.limits,

@@ -21,6 +21,7 @@ from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.jobs.opening import Opening
 from actors.journal.journal import StateFolder, StoreError
+from actors.journal.state_folder import advised
 from actors.limits import overrides
 from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
@@ -390,11 +391,11 @@ class Driver:
                 async with asyncio.timeout(within_s):
                     return await peer.ask(method, *args)
             except ClusterLost as cut:
-                raise ChannelLost(f"{cut}: cortex resume {self.job}") from None
+                raise ChannelLost(f"{cut}: {advised(self._folder, 'resume', self.job)}") from None
             except PeerGone:
-                raise ChannelLost(f"{who} is gone: cortex resume {self.job}") from None
+                raise ChannelLost(f"{who} is gone: {advised(self._folder, 'resume', self.job)}") from None
             except (PeerUnavailable, TimeoutError):
                 if waited_s >= AWAY_PATIENCE_S:
-                    raise ChannelLost(f"{who} does not answer: cortex resume {self.job}") from None
+                    raise ChannelLost(f"{who} does not answer: {advised(self._folder, 'resume', self.job)}") from None
                 await asyncio.sleep(LOOK_S)
                 waited_s += LOOK_S

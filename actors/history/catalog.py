@@ -14,6 +14,7 @@ from actors.common.process_owner import Owner
 from actors.history import final_state
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, NoSuchJob, StateFolder, TextRedacted
+from actors.journal.state_folder import advised
 from actors.ports.telemetry import JobObservers
 from actors.programs import loader
 from actors.programs.loader import load
@@ -118,7 +119,7 @@ def in_use_message(folder: StateFolder, job: str) -> str:
     """Return the line about a job that another run holds."""
     owner = last_owner(folder, job)
     whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
-    return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
+    return f"job {job} is in use by {whom}: wait for it, or end it with `{advised(folder, 'cancel', job)}`"
 
 
 class JobRecord(msgspec.Struct):

@@ -13,6 +13,7 @@ from actors.history.catalog import last_terms, program_of
 from actors.inspection.span import TurnSpan
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal
+from actors.journal.state_folder import advised
 from cortex.journal import codec
 from cortex.state import events
 
@@ -82,9 +83,8 @@ def subject_of(source: Journal, text: str) -> tuple[Target, TurnSpan]:
     if how in ("", "row"):
         found += _rows(source, last, name)
     if not found:
-        raise TargetNotFound(
-            f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed"
-        )
+        lists = advised(source.folder, "inspect", job, "--failed")
+        raise TargetNotFound(f"{job} has no goal, call or row {text!r}: `{lists}` lists what failed")
     if [each.sample for each in found] == ["", ""] and _goal_of(source, last, found[1]) == found[0].goal:
         found.pop()  # the goal of this number was made for the row of this key
     if len(found) > 1:

@@ -157,7 +157,7 @@ def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
     job = k.terms.job
     there = f"{requests:,} requests of {job} are in message batches with the provider"
     if changed(k.terms, now):
-        ways = f"restore them and resume, or cortex cancel {job}, or ask all anew with --fresh"
+        ways = "restore them and resume, or cancel the job, or ask all anew with --fresh"
         raise UserError(f"{there}, and its program, parameters, release or model have changed: {ways}")
     if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
         raise UserError(f"{there}: keep --via unchanged until their results have been collected")

@@ -17,7 +17,7 @@ def never_began(job: str) -> str:
     """Return the error text for a job whose journal has no opening turn."""
     return (
         f"job {job} has not begun: its run ended before the first turn was on disk (the disk was full, or the run "
-        f"was killed); nothing was sent or paid: give its command again, or cortex rm {job}"
+        f"was killed); nothing was sent or paid: give its command again, or remove it"
     )
 
 

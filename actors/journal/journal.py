@@ -24,6 +24,7 @@ from actors.journal.errors import StoreError as StoreError
 from actors.journal.errors import TextRedacted as TextRedacted
 from actors.journal.errors import UnsupportedFormat as UnsupportedFormat
 from actors.journal.state_folder import StateFolder as StateFolder
+from actors.journal.state_folder import advised
 from actors.journal.state_folder import checked_name as checked_name
 from actors.journal.storage import Storage
 from cortex.journal import codec, snapshots
@@ -53,8 +54,9 @@ class Journal:
         if not forgotten_too and self.meta("forgotten") is not None:
             self.close()
             raise ContentRemoved(
-                f"job {self.job} was forgotten: its prompts and replies are gone, `cortex status {self.job}` has its "
-                f"figures, `cortex rm {self.job}` makes its name free"
+                f"job {self.job} was forgotten: its prompts and replies are gone, "
+                f"`{advised(folder, 'status', self.job)}` has its figures, "
+                f"`{advised(folder, 'rm', self.job)}` makes its name free"
             )
         self._seq = self._last()
 

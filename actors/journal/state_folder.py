@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shlex
 from abc import ABC
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 else:
     from abc import abstractmethod
 
+STATE_DEFAULT = ".cortex"
+"""State folder where neither ``--state`` nor ``CORTEX_STATE`` names one."""
+
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
 
 
@@ -39,6 +44,18 @@ def checked_name(job: str) -> str:
     if not _JOB_NAME.fullmatch(job):
         raise StoreError(f"job name {job!r}: use letters, digits, '.', '_' and '-', at most 100 of them")
     return job
+
+
+def advised(state: StateFolder | str | Path | None, verb: str, job: str = "", options: str = "") -> str:
+    """Return a command for a message: complete, so that a copy of it works.
+
+    ``state``: state folder of the job, which is named unless commands find it without ``--state``; None: unknown.
+    """
+    folder = StateFolder(state) if isinstance(state, (str, Path)) else state
+    where = ""
+    if folder is not None and folder.address != StateFolder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address:
+        where = f"--state {shlex.quote(folder.address)}"
+    return " ".join(filter(None, ("cortex", verb, job, where, options)))
 
 
 class StateFolder(ABC):

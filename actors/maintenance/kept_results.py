@@ -94,9 +94,10 @@ def refuse_foreign(
 
 def would_be_lost(order: JobSpec, outcome: str, asks: str) -> str:
     """Return the line for a job that would overwrite the results of its earlier run."""
+    other = f", or another {order.names}" if order.names else ""
     return (
         f"job {order.named()} is {outcome or 'not ended'}, and now asks {asks}: its results in {order.output} would be "
-        f"overwritten: give {order.permission}, or another {order.names}"
+        f"overwritten: give {order.permission}{other}"
     )
 
 

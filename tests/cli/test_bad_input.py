@@ -241,7 +241,7 @@ def test_a_job_in_use(cortex):
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
     folder = StateFolder(os.environ["CORTEX_STATE"]).prepare()
     with folder.hold("mine"):
-        cortex(*command).refused("job mine is in use by another run", "--job")
+        cortex(*command).refused("job mine is in use by another run", "cortex cancel mine")
     assert cortex(*command).code == 0
     with folder.hold("mine"):
         for verb in ("resume", "attach"):

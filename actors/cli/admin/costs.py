@@ -14,6 +14,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import clock, duration_s
 from actors.history.costs import CostTotals, JobCost, bills
+from actors.journal.state_folder import advised
 from policies.estimates.price import usd, usd_text
 
 WITHOUT = "(none)"
@@ -52,7 +53,7 @@ def costs(by: str, since: str, options: Options) -> int:
     if unpriced:
         print_error(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
-        print_error(f"jobs that cannot be read are not counted (see cortex jobs): {_some(unread)}")
+        print_error(f"jobs that cannot be read are not counted (see {advised(folder, 'jobs')}): {_some(unread)}")
     return COMPLETE
 
 

@@ -23,6 +23,7 @@ from actors.history import costs
 from actors.history.catalog import in_use, last_state, last_terms
 from actors.jobs.sink_selection import is_table
 from actors.journal.journal import NoSuchJob, StateFolder, UnsupportedFormat
+from actors.journal.state_folder import advised
 from actors.maintenance import removal
 
 
@@ -104,7 +105,8 @@ def forget(jobs: Sequence[str], options: Options) -> int:
         if output := status.facts["output"]:
             print_error(_of_results(str(output)))
         for name in forks:
-            print_error(f"{name} was forked from {job} and still holds a copy of its first turns: cortex forget {name}")
+            forgets = advised(folder, "forget", name)
+            print_error(f"{name} was forked from {job} and still holds a copy of its first turns: {forgets}")
     return COMPLETE
 
 
@@ -130,7 +132,7 @@ def _refuse(folder: StateFolder, job: str) -> None:
     if "~" in job:
         raise CommandError(f"{job} is a child of the job {job.partition('~')[0]}: name that job")
     if not folder.has(job):
-        raise NoSuchJob(f"no job {job!r} in {folder.address}; `cortex jobs` lists what is there")
+        raise NoSuchJob(f"no job {job!r} in {folder.address}; `{advised(folder, 'jobs')}` lists what is there")
     for name in removal.family(folder, job):
         if text := in_use(folder, name):
             raise CommandError(text)
@@ -138,10 +140,10 @@ def _refuse(folder: StateFolder, job: str) -> None:
     if status is None or status.forgotten:
         return
     if status.outcome == "detached":
-        raise CommandError(f"job {job} runs in a cluster: cortex cancel {job} first")
+        raise CommandError(f"job {job} runs in a cluster: {advised(folder, 'cancel', job)} first")
     if requests := sum(len(made.keys) for made in last_state(folder, job).submissions.values()):
         there = f"{requests:,} requests of {job} are in message batches with the provider"
-        raise CommandError(f"{there}: cortex cancel {job} first")
+        raise CommandError(f"{there}: {advised(folder, 'cancel', job)} first")
 
 
 def _refuse_losing(folder: StateFolder, job: str) -> None:
@@ -158,7 +160,7 @@ def _refuse_losing(folder: StateFolder, job: str) -> None:
         results = "1 paid result" if done == 1 else f"{done:,} paid results"
         raise CommandError(
             f"job {job} is interrupted, and {results} of {output} would be lost: a table is written when its job ends. "
-            f"{status.resume} continues it, cortex results {job}{status.where} -o FILE saves the results, "
+            f"{status.resume} continues it, {status.command('results', '-o FILE')} saves the results, "
             "--resumable removes the job all the same"
         )
 

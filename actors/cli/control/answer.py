@@ -15,6 +15,7 @@ from actors.common.errors import CommandError
 from actors.history.catalog import last_state
 from actors.jobs.spec import who
 from actors.journal.journal import StateFolder
+from actors.journal.state_folder import advised
 from actors.maintenance import offline_edits
 from actors.ports.runtime import Peer
 from actors.programs.loader import load
@@ -43,7 +44,7 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
         print("\n".join(f"{name}  {text}" if text != name else name for name, text in listed.items()))
-        print_error(f"to approve: cortex approve {job} NAME, or with --deny")
+        print_error(f"to approve: {advised(folder, 'approve', job, 'NAME')}, or with --deny")
     else:
         print_error(f"job {job} waits for no approval")
     return COMPLETE

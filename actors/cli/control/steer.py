@@ -27,6 +27,7 @@ from actors.jobs.limit_options import changes
 from actors.jobs.spec import who
 from actors.jobs.wait_reasons import roles_at
 from actors.journal.journal import StateFolder
+from actors.journal.state_folder import advised
 from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
@@ -68,7 +69,8 @@ def cancel(job: str, options: Options) -> int:
         try:
             complete_output(folder, job, status.facts, k.terms.places, k.terms.program, False)
         except SinkError as error:  # the job is cancelled all the same, and so are its message batches
-            print_error(f"its results are not completed: {error}")
+            reason = str(error).partition(", or give --overwrite")[0]  # an option of other commands
+            print_error(f"its results are not completed: {reason}; {status.command('results', '-o FILE')} writes them")
         except OSError:
             pass
     if left and k.outcome == "cancelled":
@@ -191,7 +193,7 @@ def change(job: str, options: Options) -> int:
         offline_edits.set_limits(folder, job, who(), after)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
-        raise CommandError(f"job {job} did not take the new limits: look at `cortex status {job}`", FAILED)
+        raise CommandError(f"job {job} did not take the new limits: look at `{advised(folder, 'status', job)}`", FAILED)
     print_error(f"{job}: {', '.join(lines)}, set by {who()}")
     for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
         print_error(line)

@@ -175,7 +175,7 @@ def _results(status: JobStatus) -> str:
     facts = status.facts
     if status.forgotten or status.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
         return ""
-    return f"cortex results {facts['job']}{status.where}"
+    return status.command("results")
 
 
 # -- while it runs ---------------------------------------------------------------------------------------------------

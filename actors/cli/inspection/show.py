@@ -22,6 +22,7 @@ from actors.history.catalog import last_terms
 from actors.jobs.summary import UNREADABLE, counted, without_results
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, StateFolder
+from actors.journal.state_folder import advised
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 CHILDREN_MAX = 100
@@ -225,7 +226,7 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         text = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}"))
     if not options.as_json:
-        more = f": `cortex inspect {wanted.job} goal:N` shows the history of a goal" if count else ""
+        more = f": `{advised(folder, 'inspect', wanted.job)} goal:N` shows the history of a goal" if count else ""
         found = f"{count:,} failed of the goals and rows of {wanted.job}{more}"
         print_error("; ".join(filter(None, (found, _unreadable(folder, wanted.job)))))
     return COMPLETE

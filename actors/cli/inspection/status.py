@@ -19,7 +19,7 @@ from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import this_owner
 from actors.driver import live_status
-from actors.files.errors import SinkClosed, SinkFull
+from actors.files.errors import SinkClosed, SinkFailed
 from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import sample_results
 from actors.jobs.summary import without_results
@@ -174,8 +174,8 @@ def results(
             count = copy_results(folder, job, sink)
     except SinkClosed:
         return COMPLETE  # a reader like `head` has read enough
-    except SinkFull as error:
-        raise CommandError(str(error).removesuffix(": make room, then resume"), FAILED) from None
+    except SinkFailed as error:
+        raise CommandError(str(error), FAILED) from None
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
     found = f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}"

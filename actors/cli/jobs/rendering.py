@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from shlex import quote
 from typing import Any
@@ -12,9 +11,8 @@ import msgspec
 from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
-from actors.jobs.spec import STATE_DEFAULT
 from actors.jobs.summary import earlier_text, kept_endings, rows_of_input, unreadable_text
-from actors.journal.journal import StateFolder
+from actors.journal.state_folder import advised
 from actors.providers.registry import DEFAULT, how_to_open, of_endpoint, row_of
 from actors.providers.remedies import has_remedy
 from cortex.admission.pauses import ALIKE, UNREADABLE
@@ -89,7 +87,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
         if self.outcome not in RESUMABLE or self.forgotten:
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
-        return self.longer or f"cortex {verb} {self.facts['job']}{self.where}"
+        return self.longer or self.command(verb)
 
     @property
     def longer(self) -> str:
@@ -101,27 +99,29 @@ class JobStatus(msgspec.Struct, kw_only=True):
         mostly = 2 * cut > facts["rows_failed"] if reason == "max_failed" else f"alike, {FailureKind.CUT}:" in said
         if not (self.asks_again and cut and mostly and reason in ("alike", "max_failed") and facts.get("retry_tokens")):
             return ""
-        options = f"--kind {FailureKind.CUT} --max-output-tokens {facts['retry_tokens']}"
-        return f"cortex retry {facts['job']}{self.where} {options}"
+        return self.command("retry", f"--kind {FailureKind.CUT} --max-output-tokens {facts['retry_tokens']}")
 
     @property
     def retry(self) -> str:
         """Command that retries the failed rows; empty if there are none, or if the job must be resumed first.
 
-        Rows that were cut would be cut again at the same bound, so the command then asks for a larger one.
+        Rows that were cut would be cut again at the same bound, so the command then asks for a larger one. Rows that
+        are all too large would be too large again.
         """
         failed = self.facts["rows_failed"] > self.facts["rows_refused"]
         if not (failed and self.asks_again and self.outcome == "complete"):
             return ""
-        command = f"cortex retry {self.facts['job']}{self.where}"
-        cut = self.facts["rows_failed_by_kind"].get(FailureKind.CUT, 0)
-        return f"{command} --max-output-tokens N ({cut:,} cut: give a larger N than before)" if cut else command
+        command = self.command("retry")
+        kinds = self.facts["rows_failed_by_kind"]
+        if cut := kinds.get(FailureKind.CUT, 0):
+            return f"{command} --max-output-tokens N ({cut:,} cut: give a larger N than before)"
+        if kinds.keys() == {FailureKind.TOO_LARGE}:
+            return f"{command} --model NAME (a model with a larger window), or shorten them and ask them as another job"
+        return command
 
-    @property
-    def where(self) -> str:
-        """Option that names the state folder; empty if commands find the folder without it."""
-        usual = StateFolder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
-        return "" if usual == self.state else f" --state {self.state}"
+    def command(self, verb: str, options: str = "") -> str:
+        """Return a command for this job."""
+        return advised(self.state, verb, self.facts["job"], options)
 
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
         """Return the object of ``--json``, on one line."""
@@ -245,6 +245,8 @@ def why(status: JobStatus) -> str:
         return f"drained by {by}: calls in flight were finished" if status.facts["outcome"] == "partial" else ""
     if how.startswith(_AWAITS):
         return _awaits(status)
+    plain = f"cortex resume {status.facts['job']}"  # the journal does not know its state folder
+    text = text.replace(f"{plain} ", f"{status.command('resume')} ")
     until_s = status.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
     advice = _advice(text, str(status.facts["route"]))
@@ -282,7 +284,7 @@ def _awaits(status: JobStatus) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     approval = names[0].startswith(APPROVAL)
     given = names[0].removeprefix(APPROVAL) if approval else f"{names[0]}=VALUE"
-    command = f"cortex {'approve' if approval else 'answer'} {status.facts['job']} {quote(given)}{status.where}"
+    command = status.command("approve" if approval else "answer", quote(given))
     return f"{_AWAITS}: {names[0]}{more}; give it, then resume: {command}"
 
 

@@ -57,13 +57,13 @@ def error_line(error: BaseException) -> tuple[int, str] | None:
     """Return (exit code, line) for an error whose text is written for users; None for an unexpected one."""
     from actors.common.errors import UserError
     from actors.driver.driver import ChannelLost, JournalUnwritable
-    from actors.files.errors import SinkClosed, SinkError, SinkFull, SourceError
+    from actors.files.errors import SinkError, SinkFailed, SourceError
     from actors.journal.journal import DiskFull, Fenced
     from actors.providers.credentials.credential import CredentialError
 
     if isinstance(error, CommandError):
         return error.code, str(error)
-    if isinstance(error, (JournalUnwritable, DiskFull, Fenced, ChannelLost, SinkClosed, SinkFull)):
+    if isinstance(error, (JournalUnwritable, DiskFull, Fenced, ChannelLost, SinkFailed)):
         return PARTIAL, str(error)
     if isinstance(error, (UserError, CredentialError, SinkError, SourceError)):
         return USAGE, str(error)

@@ -206,7 +206,7 @@ def _notes(order: JobSpec, asked: SampleRun | None) -> Iterator[str]:
     if order.model_spec.via == BATCHES:
         yield "the sample was asked in single calls, at their price, since a message batch may take a day"
     if not order.keeps_text:
-        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` when the job is over"
+        yield f"the sample keeps its text for the job: `{asked.status.command('forget')}` when the job is over"
 
 
 def _sample_facts(asked: SampleRun | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ _RAYS_OWN = re.compile(
     r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --"
     r"|Running entrypoint for job |\S*sh: .*not found$)"
 )
-_AFTERTHOUGHT = re.compile(r"; it goes on there without this command: cortex attach \S+$")
+_AFTERTHOUGHT = re.compile(r"; it goes on there without this command: cortex attach .+$")
 _NOT_HERE = ("cortex: results: ", "cortex: to go on: ", "cortex: to ask the failed rows again: ")
 """Prefixes of lines about the head's disk and about commands to run there; not shown."""
 

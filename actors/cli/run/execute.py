@@ -19,6 +19,7 @@ from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote
 from actors.journal.journal import StoreError
+from actors.journal.state_folder import advised
 from actors.observability.logs.formatting import begin
 from actors.routing.routes import ResolvedRoute
 
@@ -116,7 +117,8 @@ def header(session: Session, note: str) -> str:
         text += f", metrics at {session.endpoint.where}"
     now = "already running there: attached" if session.attached else note
     if where not in ("inline", "local"):
-        now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
+        follow = advised(session.folder, "attach", session.job)
+        now += ("; " if now else "") + f"it goes on there without this command: {follow}"
     for more in (found.notice if found is not None else "", session.note, now):
         text += f"; {more}" if more else ""
     return text
@@ -138,8 +140,10 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
         print_error(line)
     if output not in ("", "-"):
         print_error(_where(status, output))
+        if text and status.outcome in OVER:  # only the output failed
+            print_error(f"to write the results again: {status.command('resume')}")
     elif output == "-" and text:
-        print_error(f"the results so far: cortex results {status.facts['job']}{status.where} -o FILE.jsonl")
+        print_error(f"the results so far: {status.command('results', '-o FILE.jsonl')}")
     if status.retry:
         print_error(f"to ask the failed rows again: {status.retry}")
     if status.resume:
@@ -154,8 +158,7 @@ def _where(status: JobStatus, output: str) -> str:
     """Return where the results are: in the output, unless that was never written."""
     if is_remote(output) or os.path.exists(output):
         return f"results: {output}"
-    command = f"cortex results {status.facts['job']}{status.where} -o FILE.jsonl"
-    return f"{output} was not written; the results so far: {command}"
+    return f"{output} was not written; the results so far: {status.command('results', '-o FILE.jsonl')}"
 
 
 def _last_failed(status: JobStatus) -> str:
@@ -184,7 +187,7 @@ def _raised(status: JobStatus) -> str:
     if answer.startswith("max_failed"):
         return " --max-failed N (or a share), higher"
     if answer.startswith(BUDGET_WHY):
-        return ", when the budget is renewed or raised: cortex budget lists it"
+        return f", when the budget is renewed or raised: {advised(status.state, 'budget')} lists it"
     return " --max-cost USD (or --max-job-tokens N), higher" if answer.startswith("over_budget") else ""
 
 

@@ -58,6 +58,7 @@ from actors.jobs.sink_selection import TABLE, is_table, note_columns
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.jobs.unreadable_input import UnreadableInput, is_refused, least_accepted, note_counts, refusal
 from actors.journal.journal import StateFolder
+from actors.journal.state_folder import advised
 from actors.maintenance.kept_results import would_be_lost
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
@@ -294,7 +295,7 @@ def put_list(folder: StateFolder, source: Any, check: InputCheck | None, job: st
     found.put(begins)
     if check.unreadable:
         hidden = found.path.name == f"{job}{SUFFIX}"
-        where = f"by: cortex results {job} --bad" if hidden else f"in {os.path.relpath(found.path)}"
+        where = f"by: {advised(folder, 'results', job, '--bad')}" if hidden else f"in {os.path.relpath(found.path)}"
         print_error(f"unreadable records are listed {where}")
 
 
@@ -374,7 +375,8 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
         )
     if then.get("output", "") != whole(order.output):
         was = then.get("output") or "no file"
-        raise CommandError(f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`")
+        copies = advised(order.state, "results", job, "-o FILE")
+        raise CommandError(f"job {job} writes to {was}: give another --job, or `{copies}`")
 
 
 def _refuse_losing(order: JobSpec, before: JobTerms, folder: StateFolder, sink: FileSink | TableSink | None) -> None:
@@ -443,7 +445,7 @@ def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
     """
     job = order.named()
     if before.keeps_text and not order.keeps_text:
-        ways = f"cortex forget {job} when it is over, or give another --job"
+        ways = f"{advised(order.state, 'forget', job)} when it is over, or give another --job"
         raise CommandError(f"job {job} has kept its text so far: {ways}")
     order.keeps_text = before.keeps_text
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())

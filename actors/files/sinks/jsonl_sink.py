@@ -20,15 +20,15 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 import msgspec
 
-from actors.files.errors import SinkClosed, SinkError, SinkFull
+from actors.files.errors import SinkClosed, SinkError, SinkFailed, SinkFull
 from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
 from actors.files.sinks.results_recovery import GZIP_BITS, held
 
 GZIP_LEVEL: Final = 6
 
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-_CLOSED: Final = "standard output is closed: give -o FILE"
+_CLOSED: Final = "standard output is closed: redirect it, like > FILE"
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -246,10 +246,10 @@ class FileSink:
             self._opened().cut(self._flushed[1])
             self._rows, self._size_bytes = self._flushed
         if isinstance(error, BrokenPipeError):
-            return SinkClosed(f"{self.name} was closed by its reader: resume with -o FILE to keep the results")
-        if error.errno in _FULL:
-            return SinkFull(f"{self.name}: {why(error)}: make room, then resume")
-        return SinkError(f"{self.name} cannot be written: {why(error)}")
+            return SinkClosed(f"{self.name} was closed by its reader")
+        if error.errno in FULL:
+            return SinkFull(f"{self.name}: {why(error)}: make room")
+        return SinkFailed(f"{self.name} cannot be written: {why(error)}")
 
 
 class StdoutSink(FileSink):

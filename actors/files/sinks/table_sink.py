@@ -24,10 +24,10 @@ import msgspec
 
 from actors.files.columns import NUMBER, Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.dialects.csv_form import allow_large_cells
-from actors.files.errors import SinkError
+from actors.files.errors import SinkError, SinkFailed
 from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
-from actors.files.sinks.jsonl_sink import FileSink, is_written, line_of, why
+from actors.files.sinks.jsonl_sink import FULL, FileSink, is_written, line_of, why
 from actors.files.sinks.ownership import (
     HEAD_BYTES,
     PARQUET_MAGIC,
@@ -197,13 +197,14 @@ class TableSink:
             with part.open("rb+") as whole:
                 os.fsync(whole.fileno())
             if self._stamp() not in ((), self._seen) and not self._overwrite:
-                raise SinkError(f"{self.name} was written by something else meanwhile: move it away, then resume")
+                raise SinkFailed(f"{self.name} was written by something else meanwhile: move it away, then resume")
             if self._remote:
                 put(part, self._remote)
             else:
                 os.replace(part, self._path)
         except OSError as error:
-            raise SinkError(f"{self.name} cannot be written: {why(error)}: make room, then resume") from None
+            room = ": make room" if error.errno in FULL else ""
+            raise SinkFailed(f"{self.name} cannot be written: {why(error)}{room}") from None
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)

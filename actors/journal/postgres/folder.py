@@ -22,6 +22,7 @@ from actors.journal.postgres.key_values import DatabaseKeyValues
 from actors.journal.postgres.migrations import bring_up, is_there
 from actors.journal.postgres.reply_index import DatabaseReplyIndex
 from actors.journal.postgres.storage import DatabaseStorage, made, size_bytes
+from actors.journal.state_folder import advised
 
 if TYPE_CHECKING:  # a missing psycopg is reported in one line
     from psycopg import Connection
@@ -70,7 +71,7 @@ class DatabaseStateFolder(StateFolder):
         """Return a job's journal, over a separate connection."""
         checked_name(job)
         if not self._ready():
-            raise NoSuchJob(f"no job {job!r} in {self.address}; `cortex jobs` lists what is there")
+            raise NoSuchJob(f"no job {job!r} in {self.address}; `{advised(self, 'jobs')}` lists what is there")
         if create:
             made(self._link, job)
         storage = DatabaseStorage(DatabaseConnection(self._conninfo, self.address), job)

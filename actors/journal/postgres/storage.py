@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.journal.journal import Fenced, NoSuchJob, StoreError
 from actors.journal.postgres.connection import DatabaseConnection
+from actors.journal.state_folder import advised
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 PAGE_BYTES = 4_000_000
@@ -97,7 +98,7 @@ class DatabaseStorage:
         rows = link.rows("SELECT id FROM cortex_jobs WHERE name = %s", (name or job,))
         if not rows:
             link.close()
-            raise NoSuchJob(f"no job {job!r} in {link.address}; `cortex jobs` lists what is there")
+            raise NoSuchJob(f"no job {job!r} in {link.address}; `{advised(link.address, 'jobs')}` lists what is there")
         self._id = int(rows[0][0])
 
     def close(self) -> None:

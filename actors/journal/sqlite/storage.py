@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.journal.journal import DiskFull, Fenced, NoSuchJob, StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
+from actors.journal.state_folder import advised
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 WAL_PAGES = 250
@@ -53,7 +54,8 @@ class FileStorage:
         Raises ``StoreError``.
         """
         if db is None and not create and not path.exists():
-            raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
+            jobs = advised(path.parent.parent, "jobs")
+            raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `{jobs}` lists what is there")
         self.path = path
         self.job = path.stem
         self._lock = threading.Lock()
