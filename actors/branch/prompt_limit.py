@@ -88,5 +88,5 @@ async def over_bound(model: Model, call: Call) -> Failure | None:
         text = "the prompt contains a document, file, link or provider tool, whose size only the provider knows"
         return Failure(FailureKind.TOO_LARGE, f"{text}, and there is no counter to ask (count_tokens)", sent=False)
     size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
-    text = f"the prompt has {size}; M is {call.prompt_tokens_max}"
+    text = f"the prompt has {size}; at most {call.prompt_tokens_max} fit"
     return Failure(FailureKind.TOO_LARGE, text, sent=False)

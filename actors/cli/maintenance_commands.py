@@ -12,7 +12,7 @@ from actors.cli.options.options import GOING_ON, LOOKING, Options, takes
 _NOTHING: list[str] = []
 
 
-@takes(*GOING_ON, lines=("model", "max_output_tokens"))
+@takes(*GOING_ON, "overwrite", lines=("model", "max_output_tokens"))
 def retry(
     job: Job, options: Options,
     kind: Annotated[

@@ -264,8 +264,10 @@ def test_a_retry_that_cannot_help_says_what_can(cortex: Any) -> None:
     with path.open("a") as file:
         file.write("x,\n")
     assert cortex(*COMMAND).code == 2
-    line = "no row failed of those asked: 1 row was refused before sending and 20 records are unreadable: correct the input"
-    cortex("retry", "j").refused(line)
+    cortex("retry", "j").refused(
+        "no row of job j can be asked again: 1 row was refused before sending (see cortex results j --failed), 20 records "
+        "of the input are unreadable (see cortex results j --bad): correct the input"
+    )
 
 
 def test_the_command_is_not_told_where_it_may_hold_a_secret(cortex: Any) -> None:

@@ -9,21 +9,22 @@ from contextlib import closing
 import msgspec
 
 from actors.api.session import Session
-from actors.cli.jobs.job_state import number
+from actors.cli.jobs.job_state import number, standing_of
+from actors.cli.jobs.rendering import JobStatus, failed_kinds
 from actors.cli.jobs.settings import folder_of, share_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out
 from actors.cli.run.resume import input_of, order_of, put_right
-from actors.cli.run.sinks import own_sink
+from actors.cli.run.sinks import complete_list, own_sink
 from actors.cli.run.start import body_model
-from actors.common.errors import CommandError
+from actors.common.errors import USAGE, CommandError
 from actors.files.errors import SinkError
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import in_use, last_state
 from actors.jobs.spec import JobSpec, who
-from actors.jobs.summary import unreadable_rows
+from actors.journal.state_folder import StateFolder, advised
 from actors.maintenance import offline_edits
 from actors.maintenance.retry_rows import NoFailedRows, RetriedRows, reopening
 from actors.programs import loader
@@ -44,28 +45,29 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     if text := in_use(folder, job):
         raise CommandError(text)
     k = last_state(folder, job)
-    _refuse_what_cannot(k)
+    _refuse_what_cannot(folder, k)
     model = body_model(options.model)
     order = order_of(folder, job, k, options, "retry")
     if options.model:
         order.model_spec = msgspec.structs.replace(order.model_spec, model=options.model)
     environ = taken_environ()
-    _refuse_moving(k, order, environ)
-    with closing(folder.journal(job)) as source:
-        try:
+    _refuse_moving(folder, k, order, environ)
+    try:
+        with closing(folder.journal(job)) as source:
             event = reopening(
                 source, offline_edits.loaded, wanted, who=who(), position=k.position, ended=k.source_ended, model=model,
                 output_tokens_max=options.max_output_tokens or 0, requests=order.program.rows_are_requests(),
             )  # fmt: skip
-        except NoFailedRows as error:
-            raise CommandError(f"{error}{'' if wanted else _never_asked(k)}") from None
+    except NoFailedRows as none:
+        raise _none_to_ask(standing_of(folder, job, k), none, options) from None
     sink = own_sink(folder, order)
     order.reopened = _kept(event, k, sink)
-    if sink is not None and sink.cuts_back:
+    if sink is not None and sink.cuts_back and not options.overwrite:
         _refuse_changed(sink, k)
+    complete_list(folder, job, k.terms)
     rows = RetriedRows(folder, job, input_of(folder, order) if event.input_at >= 0 else None)
     session = Session(order, environ, source=rows, sink=sink)
-    work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event))
+    work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event, k))
     work.rows = number(order.places, "rows")
     return carry_out(work)
 
@@ -84,16 +86,16 @@ def kinds_of(given: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _refuse_what_cannot(k: State) -> None:
+def _refuse_what_cannot(folder: StateFolder, k: State) -> None:
     """Raise ``CommandError`` unless the job is at rest, has its old program, and has rows that can be retried one by
     one."""
     terms = k.terms
-    job, first = terms.job, f"cortex resume {terms.job} first"
+    job, first = terms.job, f"{advised(folder, 'resume', terms.job)} first"
     if not loader.is_ready(terms.program) and k.outcome == "failed":
         raise CommandError(f"job {job} has failed as a whole{put_right(k)}")
     program = loader.load(terms.program, terms.params_json)
     if isinstance(program, Shards):
-        ways = f"cortex results {job} --failed lists them: ask them as a job of their own"
+        ways = f"{advised(folder, 'results', job, '--failed')} lists them: ask them as a job of their own"
         raise CommandError(f"job {job} has shards, whose failed rows cannot be asked again one by one; {ways}")
     if not (program.asks_again and terms.streams):
         raise CommandError(f"the rows of job {job} cannot be asked again one by one{_anew(k)}")
@@ -102,23 +104,26 @@ def _refuse_what_cannot(k: State) -> None:
         raise CommandError(f"job {job} {how}")
     if k.submissions and k.edition:  # rows of the last retry may be among them
         raise CommandError(f"job {job} has rows in message batches: {first}, then retry what failed")
-    if not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
+    if terms.keeps_text and not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
+        again = "repeat the command that began it with --overwrite"  # a complete job has nothing to resume
+        if k.outcome == "partial":
+            again = advised(folder, "resume", job, "--overwrite")
         raise CommandError(
-            f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, reuses "
-            "its replies, and asks the failed rows again"
+            f"the program of job {job} has changed since, its type of answers, or the release: {again}: the job then "
+            "begins anew, asks the failed rows again, and pays for no question twice"
         )
 
 
-def _refuse_moving(k: State, order: JobSpec, environ: Mapping[str, str]) -> None:
+def _refuse_moving(folder: StateFolder, k: State, order: JobSpec, environ: Mapping[str, str]) -> None:
     """Raise ``CommandError`` if open rows of the job were made for another model or endpoint than the retry's."""
     if not (k.live or k.submissions) and k.source_ended:
         return
     spec, route = order.model_spec, k.terms.route
     if (spec.model, whereto(spec, environ)) != (remembered(order.places).model, route.endpoint):
-        job, left = k.terms.job, f"{k.live:,} open rows" if k.live else "rows that were never asked"
+        left = f"{k.live:,} open rows" if k.live else "rows that were never asked"
         raise CommandError(
-            f"job {job} still has {left}: cortex resume {job} first, then retry with another model, "
-            "address or --sim"
+            f"job {k.terms.job} still has {left}: {advised(folder, 'resume', k.terms.job)} first, then retry with "
+            "another model, address or --sim"
         )
 
 
@@ -145,7 +150,7 @@ def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
     if isinstance(sink, TableSink):
         sink.check()
         if sink.there() and not sink.holds(k.written_rows):
-            raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away")
+            raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away, or give --overwrite")
         return
     try:
         sink.open(k.written_rows, k.written_bytes, True)
@@ -153,16 +158,33 @@ def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
         sink.close()
 
 
-def _note(event: RowsReopened) -> str:
+def _note(event: RowsReopened, k: State) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in event.kinds.items())
-    rows = "1 failed row is" if len(event.keys) == 1 else f"{len(event.keys):,} failed rows are"
-    return f"{rows} asked again ({kinds})"
+    count, refused = len(event.keys), k.tally.rows_refused
+    text = f"{count:,} failed {'row is' if count == 1 else 'rows are'} asked again ({kinds})"
+    return f"{text}, {refused:,} refused before sending {'is' if refused == 1 else 'are'} not" if refused else text
 
 
-def _never_asked(k: State) -> str:
-    """Return which rows of the input were not asked, so that no retry can help, and what to do; empty if all were."""
-    refused, unreadable = k.tally.rows_refused, unreadable_rows(k)
-    parts = [f"{refused:,} row{'s were' if refused > 1 else ' was'} refused before sending"] if refused else []
+def _none_to_ask(status: JobStatus, none: NoFailedRows, options: Options) -> CommandError:
+    """Return the error for a job without a row to ask again: what failed all the same, and how to have it answered.
+
+    Its exit code is that of the job, or 2 if other rows could be asked again.
+    """
+    facts = status.facts
+    failed, refused, unreadable = facts["rows_failed"], facts["rows_refused"], facts["rows_unreadable"]
+    if failed > refused:  # of other kinds than the user named
+        return CommandError(f"{none}: failed rows of job {facts['job']}: {failed_kinds(facts)}")
+    lines = []
+    if refused:
+        what = "1 row was" if refused == 1 else f"{refused:,} rows were"
+        lines.append(f"{what} refused before sending (see {status.command('results', '--failed')})")
     if unreadable:
-        parts.append(f"{unreadable:,} record{'s are' if unreadable > 1 else ' is'} unreadable")
-    return f" of those asked: {' and '.join(parts)}: correct the input and begin another job" if parts else ""
+        what = "1 record of the input is" if unreadable == 1 else f"{unreadable:,} records of the input are"
+        lines.append(f"{what} unreadable (see {status.command('results', '--bad')})")
+    if not lines:
+        return CommandError(str(none))
+    code = status.code(share_of(options), options.accept_partial) or USAGE
+    return CommandError(
+        f"no row of job {facts['job']} can be asked again: {', '.join(lines)}: correct the input and ask it as "
+        "another job (another --job and -o): equal rows are not paid again", code
+    )  # fmt: skip

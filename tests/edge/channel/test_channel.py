@@ -279,7 +279,7 @@ async def test_a_prompt_over_the_bound_is_never_sent(tmp_path: Path) -> None:
     assert len(model.asked) == 3
     error = run.sink.results()["long"]["error"]["error"]
     assert error["type"] == "invalid_request_error"
-    assert "M is 500" in error["message"]
+    assert "at most 500 fit" in error["message"]
 
 
 async def test_drain_finishes_what_is_in_flight_and_can_be_resumed(tmp_path: Path) -> None:
