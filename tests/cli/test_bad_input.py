@@ -115,7 +115,7 @@ def test_rows_that_name_several_models(cortex):
         (["--accept-failed", "2"], ["--accept-failed '2'", "5%"]),
         (["--sim", "sed=1"], ["sed", "seed"]),
         (["--sim", "throttled=2"], ["throttled"]),
-        (["--sim", "seed"], ["name=value"]),
+        (["--sim", "seed"], ["seed=VALUE"]),
         (["--cluster", "nowhere"], ["--cluster 'nowhere'", "host:6379"]),
         (["--job", "a/b"], ["job name 'a/b'"]),
         (["--state", "postgresql://me:secret@host/db"], ["the database holds a password", "PGPASSWORD"]),

@@ -302,7 +302,7 @@ def test_a_flow_that_began_in_words_goes_on_in_words_and_pays_no_answer_again(co
         patch.setattr("actors.api.session.structured_lanes", lambda found: ())
         assert cortex(*run, "places=1").code == 0
     done = cortex(*run, "places=2")
-    assert "2 calls, 1 of them remembered" in done.err, done.err
+    assert "3 calls, 1 of them remembered, of which 1 call before" in done.err, done.err
     assert all("Answer with JSON alone" in prompt for prompt in _prompts(cortex))
     assert cortex(*run, "places=2", "--fresh").code == 0
     assert _prompts(cortex) == ["Where is 0?", "Where is 1?"]
