@@ -133,7 +133,7 @@ def test_a_flow_whose_cell_was_edited_begins_anew_and_pays_for_what_is_new_alone
     changed = FLOW.replace(*EDITS[word])
     assert changed != FLOW
     _run(kernel, changed)
-    assert _run(kernel, run).split() == [job, "3", "2"], "one question was another, and one was remembered"
+    assert _run(kernel, run).split() == [job, "3", "4"], "two calls before, two now: one was another, one remembered"
 
 
 def test_what_a_flow_logs_is_shown_below_the_cell(kernel: Any) -> None:
