@@ -215,40 +215,45 @@ def test_parquet(tmp_path: Path) -> None:
 # -- records that are too long -----------------------------------------------------------------------------------------
 
 
+UNIT = 1 << 18
+"""Bytes of the longest line in these tests."""
+
+
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of 1 MiB instead of 32."""
+    """A limit of 256 KiB instead of 32 MiB, and pieces of 256 KiB instead of 1 MiB."""
     for module in (batch_request, csv_reader, line_reader):
-        monkeypatch.setattr(module, "LINE_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr(quotes, "HELD_BYTES_MAX", 1 << 18)
+        monkeypatch.setattr(module, "LINE_BYTES_MAX", UNIT)
+    monkeypatch.setattr(line_reader, "READ_BYTES", UNIT)
+    monkeypatch.setattr(quotes, "HELD_BYTES_MAX", UNIT >> 2)
 
 
 LONG: dict[str, tuple[bytes, list[str], list[tuple[int, str, int]]]] = {
-    "one line": (b'2,"' + b"x" * (3 << 20) + b'"\n', ["1", "3", "4"], [(3, "longer than", (3 << 20) + 5)]),
+    "one line": (b'2,"' + b"x" * 3 * UNIT + b'"\n', ["1", "3", "4"], [(3, "longer than", 3 * UNIT + 5)]),
     "one line, quotes within": (
-        b'2,"' + b'x""' * (1 << 20) + b'"\n', ["1", "3", "4"], [(3, "longer than", (3 << 20) + 5)],
+        b'2,"' + b'x""' * UNIT + b'"\n', ["1", "3", "4"], [(3, "longer than", 3 * UNIT + 5)],
     ),
-    "one line without quotes": (b"2," + b"x" * (3 << 20) + b"\n", ["1", "3", "4"], [(3, "longer than", (3 << 20) + 3)]),
+    "one line without quotes": (b"2," + b"x" * 3 * UNIT + b"\n", ["1", "3", "4"], [(3, "longer than", 3 * UNIT + 3)]),
     "many lines": (
-        b'2,"' + b"xyz, x\n" * 400_000 + b'"\n', ["1", "3", "4"], [(3, "longer than", 7 * 400_000 + 5)],
+        b'2,"' + b"xyz, x\n" * 100_000 + b'"\n', ["1", "3", "4"], [(3, "longer than", 7 * 100_000 + 5)],
     ),
     "a long line in the middle": (
-        b'2,"a\n' + b"x" * (3 << 20) + b'\nb"\n', ["1", "3", "4"], [(3, "longer than", (3 << 20) + 9)],
+        b'2,"a\n' + b"x" * 3 * UNIT + b'\nb"\n', ["1", "3", "4"], [(3, "longer than", 3 * UNIT + 9)],
     ),
     "two in turn": (
-        b'2,"' + b"x" * (3 << 20) + b'"\n5,"' + b"y\n" * (1 << 20) + b'"\n', ["1", "3", "4"],
-        [(3, "longer than", (3 << 20) + 5), (4, "longer than", (2 << 20) + 5)],
+        b'2,"' + b"x" * 3 * UNIT + b'"\n5,"' + b"y\n" * UNIT + b'"\n', ["1", "3", "4"],
+        [(3, "longer than", 3 * UNIT + 5), (4, "longer than", 2 * UNIT + 5)],
     ),
     "quotes that are not closed": (
-        b'2,"b\n' + b"".join(b"k%d,row\n" % n for n in range(200_000)),
-        ["1", *(f"k{n}" for n in range(200_000)), "3", "4"], [(3, "never closed", 5)],
+        b'2,"b\n' + b"".join(b"k%d,row\n" % n for n in range(50_000)),
+        ["1", *(f"k{n}" for n in range(50_000)), "3", "4"], [(3, "never closed", 5)],
     ),
     "text after the closing quote of many lines": (
-        b'2,"' + b"a line of prose as it is\n" * 200_000 + b'" y\n', ["1", "3", "4"],
-        [(3, "longer than", 25 * 200_000 + 7)],
+        b'2,"' + b"a line of prose as it is\n" * 50_000 + b'" y\n', ["1", "3", "4"],
+        [(3, "longer than", 25 * 50_000 + 7)],
     ),
     "text after the closing quote": (
-        b'2,"' + b"x" * (3 << 20) + b'" y\n', ["1", "3", "4"], [(3, "longer than", (3 << 20) + 7)],
+        b'2,"' + b"x" * 3 * UNIT + b'" y\n', ["1", "3", "4"], [(3, "longer than", 3 * UNIT + 7)],
     ),
 }  # fmt: skip
 
@@ -276,7 +281,7 @@ def test_a_long_record_costs_no_row_behind_it(tmp_path: Path, case: str, ending:
 @pytest.mark.usefixtures("short_lines")
 def test_the_digest_and_every_position_are_those_of_a_reading_in_one_piece(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_bytes(HEAD + b'1,a\n2,"b\n3,c\n4,"d"\n5,"' + b"x\n" * (1 << 20) + b'"\n6,"e\n7,f\n')
+    path.write_bytes(HEAD + b'1,a\n2,"b\n3,c\n4,"d"\n5,"' + b"x\n" * UNIT + b'"\n6,"e\n7,f\n')
     made = table(path)
     check = made.check()
     assert check.digest == made._file.digest() and check.size_bytes == path.stat().st_size
@@ -302,10 +307,10 @@ def test_the_digest_and_every_position_are_those_of_a_reading_in_one_piece(tmp_p
 @pytest.mark.usefixtures("short_lines")
 def test_a_long_line_of_json(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_bytes(b'{"id":1,"text":"a"}\n{"id":2,"text":"' + b"x" * (3 << 20) + b'"}\n{"id":3,"text":"c"}\n')
+    path.write_bytes(b'{"id":1,"text":"a"}\n{"id":2,"text":"' + b"x" * 3 * UNIT + b'"}\n{"id":3,"text":"c"}\n')
     keys, bad = read(table(path))
     assert keys == ["1", "3"]
-    assert [(each.line, each.offset, each.size, each.cut) for each in bad] == [(2, 20, (3 << 20) + 19, True)]
+    assert [(each.line, each.offset, each.size, each.cut) for each in bad] == [(2, 20, 3 * UNIT + 19, True)]
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
