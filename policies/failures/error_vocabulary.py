@@ -75,7 +75,7 @@ class WordRule(msgspec.Struct, frozen=True, kw_only=True):
     quotes: re.Pattern[str] | None = FIELD_PATH
     """Start of messages that quote the request, whose words prove nothing; None: words always count."""
     remedy: str = ""
-    """What a person can do about such an error, as a clause; empty: what holds for its kind."""
+    """Advice to the user about such an error, as a clause; empty: the advice for its kind."""
 
 
 class ErrorVocabulary(msgspec.Struct, frozen=True, kw_only=True):
