@@ -8,9 +8,9 @@ import msgspec
 
 from actors.providers.messages.flawed_response import plain_value
 from actors.providers.messages.response import read_message
-from actors.providers.messages.sse import StreamError
 from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 

@@ -18,7 +18,6 @@ import contextlib
 import importlib
 import ssl
 import time
-from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -37,14 +36,16 @@ from actors.providers.messages.errors import MessagesFailures
 from actors.providers.messages.flawed_response import charset_in, plain_json, plain_value, read_flawed
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.messages.response import read_message, read_reply
-from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
-from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
+from actors.providers.messages.sdk_transport import SdkTransport
+from actors.providers.messages.sse import StreamAssembler, asking_to_stream
 from actors.providers.registry import row_of
 from actors.providers.remedies import ADDRESS
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
 from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.proxy_tls import network_of
+from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
@@ -258,7 +259,7 @@ class AnthropicModel:
                     progress(len(whole))
                 return self._read_whole(whole, answer, parameters)
             # The body says what it is: gateways and proxies label JSON as text, and plain answers as streams.
-            whole, streamed = await _read_unlabelled(answer, kind, progress)
+            whole, streamed = await read_unlabelled(answer, kind, progress, StreamAssembler)
             return read_message(whole) if streamed else self._read_whole(whole, answer, parameters)
         except StreamError as error:
             return self._failures.of_stream_error(error, status, headers)
@@ -416,49 +417,6 @@ def _salvaged(answer: Response, error: Exception) -> Reply:
         return read_message(plain_value(answer.received()))
     except (UnreadableResponse, StreamError):
         raise error from None
-
-
-async def _read_unlabelled(
-    answer: Response, kind: str, progress: Callable[[int], None] | None
-) -> tuple[bytes, bool]:
-    """Return a body of another type than JSON, and whether it is the message of a stream, put together.
-
-    A page (HTML, XML) is recognised by its first character and not read further. Raises UnreadableResponse for one,
-    StreamError, UnreadableAnswer for a stream that ended before its message was whole, and the error of a connection
-    that was lost before.
-    """
-    assembler = StreamAssembler() if kind in ("text/event-stream", EVENT_STREAM) else None
-    begun, parts, total = b"", [], 0
-    try:
-        async for chunk in answer.chunks():
-            total += len(chunk)
-            if progress is not None:
-                progress(total)
-            if not begun:
-                parts.append(chunk)
-                begun = b"".join(parts).removeprefix(BOM_UTF8).lstrip()
-                if not begun:
-                    continue
-                if begun.startswith(b"<"):
-                    raise PageResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
-                if assembler is not None and begun[:1] in (b"{", b"["):
-                    assembler = None
-                elif begun.startswith((b"data:", b"event:", b":")):
-                    assembler = assembler or StreamAssembler()
-                chunk = b"".join(parts)
-                parts.clear()
-            if assembler is None:
-                parts.append(chunk)
-                continue
-            assembler.feed(chunk)
-            if assembler.done:
-                break
-    except (aiohttp.ClientError, TimeoutError):
-        if assembler is None or not assembler.whole:
-            raise
-    if assembler is not None:
-        return assembler.message(), True
-    return b"".join(parts), False
 
 
 def _import_sdk() -> ModuleType:

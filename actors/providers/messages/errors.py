@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from actors.providers.messages.sse import StreamError
 from actors.providers.messages.vocabulary import vocabulary
 from actors.providers.registry import Provider
 from actors.providers.remedies import ADDRESS, BATCHES, MODEL
+from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from policies.failures.failure import Failure, FailureKind
 

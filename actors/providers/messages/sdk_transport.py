@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,13 +18,10 @@ from actors.ports.model import TRACEPARENT
 from actors.providers.messages.errors import RequestUnprepared
 from actors.providers.transport.aiohttp_transport import Exchange, Response
 from actors.providers.transport.body import bounded
+from actors.providers.transport.unlabelled import AWS_EVENT_STREAM
 
 if TYPE_CHECKING:
     import httpx2
-
-
-EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
-"""Content type of AWS's streams: events in frames of their own, which the SDK reads."""
 
 
 class SdkTransport:
@@ -110,7 +107,7 @@ class _SdkResponse:
 
     def chunks(self) -> AsyncIterator[bytes]:
         chunks = bounded(self._response.aiter_bytes())
-        framed = self.headers.get("content-type", "").partition(";")[0].strip().lower() == EVENT_STREAM
+        framed = self.headers.get("content-type", "").partition(";")[0].strip().lower() == AWS_EVENT_STREAM
         return self._unframed(chunks) if framed else chunks
 
     async def _unframed(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

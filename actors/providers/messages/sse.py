@@ -13,17 +13,12 @@ ends before may have lost text (BerriAI/litellm#32159), and is no message.
 
 from __future__ import annotations
 
-import contextlib
-import json
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
-
-_BOM: Final = b"\xef\xbb\xbf"
-_DONE: Final = b"[DONE]"
-"""Data of the last event in OpenAI's streams, which gateways send behind other streams too."""
+from actors.providers.transport.event_stream import DONE, EventStream, StreamError, damaged, decoded
 
 
 def asking_to_stream(body: bytes) -> bytes:
@@ -32,19 +27,7 @@ def asking_to_stream(body: bytes) -> bytes:
     return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
 
 
-class StreamError(Exception):
-    """Error event inside a stream; ``error`` holds its type, message and details.
-
-    ``text_came``: a part of the answer had come before it, and was paid.
-    """
-
-    def __init__(self, error: object, text_came: bool = False) -> None:
-        super().__init__("error event")
-        self.error = error
-        self.text_came = text_came
-
-
-class StreamAssembler:
+class StreamAssembler(EventStream):
     """Assembler of a `text/event-stream` body, fed with chunks as they come; `done` once the message is whole.
 
     `feed` raises StreamError for an error event and UnreadableResponse for what is no stream of a message. Events and
@@ -52,11 +35,7 @@ class StreamAssembler:
     """
 
     def __init__(self) -> None:
-        self.done = False
-        self._begun = False
-        self._rest = b""
-        self._name = b""  # of the event, for data without a type
-        self._lines: list[bytes] = []
+        super().__init__()
         self._message: dict[str, Any] | None = None
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}  # text that grows, joined once at the end
@@ -66,12 +45,6 @@ class StreamAssembler:
         self._counted = False
         """True once the output tokens of the whole reply came; those at its start count the first tokens alone."""
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes, split anywhere."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._take_line(line.removesuffix(b"\r"))
-
     @property
     def whole(self) -> bool:
         """True once nothing of the message can be missing: it is done, or its stop reason came."""
@@ -80,7 +53,7 @@ class StreamAssembler:
     def message(self) -> bytes:
         """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
         if not self.done:
-            self._take_rest()
+            self.take_rest()
         if self._message is None or not self.whole:
             kind = UnreadableAnswer if self._blocks else UnreadableResponse
             raise kind("the stream was cut before the message was whole")
@@ -88,7 +61,7 @@ class StreamAssembler:
             self._blocks[index][field] = "".join(pieces)
         for index, parts in self._inputs.items():
             if text := "".join(parts).strip():
-                self._blocks[index]["input"] = _tool_input(text)
+                self._blocks[index]["input"] = tool_input(text)
         if self._blocks or not self._message.get("content"):
             self._message["content"] = [self._blocks[index] for index in sorted(self._blocks)]
         usage = self._message.get("usage")
@@ -96,37 +69,18 @@ class StreamAssembler:
             self._message["usage"] = {name: value for name, value in usage.items() if name != "output_tokens"}
         return json_bytes(self._message)
 
-    def _take_rest(self) -> None:
-        """Take the last event, which may lack the blank line behind it, if it is whole."""
-        rest, self._rest = self._rest, b""
-        with contextlib.suppress(UnreadableResponse):
-            for line in (*rest.splitlines(), b""):
-                self._take_line(line)
-
-    def _take_line(self, line: bytes) -> None:
-        if not self._begun and line:
-            self._begun, line = True, line.removeprefix(_BOM)
-        if line.startswith(b"data:"):
-            self._lines.append(line[5:].removeprefix(b" "))
-        elif line.startswith(b"event:"):
-            self._name = line[6:].strip()
-        elif not line:
-            lines, name = self._lines, self._name
-            self._lines, self._name = [], b""
-            if lines:
-                self._take(b"\n".join(lines), name)
-
-    def _take(self, text: bytes, name: bytes) -> None:
+    def take(self, text: bytes, name: bytes) -> None:
+        """Take the data of one event."""
         if self.done:
             return
         if not text.lstrip().startswith(b"{"):
-            if text.strip() == _DONE:
+            if text.strip() == DONE:
                 self.done = bool(self._blocks)
             elif text.strip()[:1] in (b"[", b'"'):
-                raise _damaged("no object")
+                raise damaged("no object")
             return
         try:
-            event = _decoded(text)
+            event = decoded(text)
             kind = event.get("type") or name.decode()
             if kind == "content_block_delta":
                 self._grow(event)
@@ -146,7 +100,7 @@ class StreamAssembler:
         except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
             if name and not name.startswith((b"message_", b"content_block_", b"error")):
                 return  # nothing of the message is lost
-            raise _damaged(type(error).__name__) from None
+            raise damaged(type(error).__name__) from None
 
     def _fail(self, error: object) -> None:
         """Raise StreamError, unless the whole message came before the error."""
@@ -212,19 +166,7 @@ class StreamAssembler:
             self._message["usage"] = usage
 
 
-def _damaged(why: str) -> UnreadableResponse:
-    """Return the error for an event that was damaged on its way: the same request may well bring a whole answer."""
-    return UnreadableResponse(f"the stream holds an event that cannot be read: {why}")
-
-
-def _decoded(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return json.loads(text)  # it takes half a surrogate pair, whose other half may be in the next event
-
-
-def _tool_input(text: str) -> Any:
+def tool_input(text: str) -> Any:
     """Return a tool's input from its JSON text, numbers to the digit; if `max_tokens` cut it, its whole parts."""
     try:
         msgspec.json.decode(text)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from actors.providers.messages.response import read_reply
-from actors.providers.messages.sse import StreamAssembler, StreamError
+from actors.providers.messages.sse import StreamAssembler
 from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
 from cortex.values.reply import Usage
 from tests.edge.support.scripted_http_server import MESSAGE, compact, streamed
 

@@ -13,8 +13,8 @@ import anthropic
 import pytest
 
 from actors.providers.messages.flawed_response import read_flawed
-from actors.providers.messages.sse import StreamError
 from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from tests.edge.support.socket_actors import until
