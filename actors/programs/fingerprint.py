@@ -190,8 +190,9 @@ def _take(base: type[Program], update: object, cells: dict[str, bytes], seen: se
         update(_code_of(text) if ready else text)
 
 
+@lru_cache(maxsize=256)
 def _code_of(source: bytes) -> bytes:
-    """Return a source text without comments, docstrings, imports and blank lines.
+    """Return a source text without comments, docstrings, imports and blank lines. Cached, as `_named_in` is.
 
     Ranges are cut out of the text itself: what ``ast.unparse`` and ``tokenize`` print differs between Python versions.
     """
@@ -257,4 +258,9 @@ def _named_in(source: str) -> frozenset[str]:
 
 def _folder(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
-    return Path(file).resolve().parent if file else None
+    return _resolved(file).parent if file else None
+
+
+@lru_cache(maxsize=4096)
+def _resolved(file: str) -> Path:
+    return Path(file).resolve()
