@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from functools import lru_cache
 from typing import Any
 
 from actors.cli.options import command_line
@@ -78,11 +79,8 @@ def _told(code: int, output: ResultStream, arguments: list[str]) -> int:
 
 def _ran(arguments: list[str]) -> int:
     import typer
-    from typer.main import get_command
 
-    from actors.cli.app import app
     from actors.cli.options.environment_check import misspelt
-    from actors.cli.options.help_layout import asked
 
     if text := misspelt(os.environ):
         print_error(text, error=True)
@@ -92,15 +90,26 @@ def _ran(arguments: list[str]) -> int:
 
         print(program_help(arguments[1]), flush=True)
         return 0
-    command: Any = get_command(asked(app, arguments))
     try:
-        code = command.main(args=arguments, prog_name="cortex", standalone_mode=False)
+        code = _parser("".join(arguments[:1])).main(args=arguments, prog_name="cortex", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         return _misused(error)
     except typer.Abort:
         return INTERRUPTED
+
+
+@lru_cache(maxsize=64)
+def _parser(name: str) -> Any:
+    """Return the parser of a command, or of all commands where the name is none. Built once in a process, since a test
+    enters many commands in one."""
+    from typer.main import get_command
+
+    from actors.cli.app import app
+    from actors.cli.options.help_layout import reduced
+
+    return get_command(reduced(app, name))
 
 
 def _misused(error: Any) -> int:

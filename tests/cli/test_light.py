@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from actors.cli.app import app
-from actors.cli.options.help_layout import asked
+from actors.cli.options.help_layout import reduced
 from tests.cli.cli_runner import environment, requests
 
 HEAVY = (
@@ -38,10 +38,10 @@ def test_who_only_reads_imports_nothing_that_runs_a_job(cortex: Callable[..., An
 
 def test_the_parser_of_what_is_asked_is_made_and_no_other() -> None:
     before = len(app.registered_commands), len(app.registered_groups)
-    one = asked(app, ["status", "--help"])
+    one = reduced(app, "status")
     assert [command.callback.__name__ for command in one.registered_commands if command.callback] == ["status"]
     assert not one.registered_groups
-    assert asked(app, ["batch"]).registered_commands != one.registered_commands, "the next asks for another"
+    assert reduced(app, "batch").registered_commands != one.registered_commands, "the next asks for another"
     assert (len(app.registered_commands), len(app.registered_groups)) == before
 
 
@@ -49,7 +49,7 @@ def test_the_parser_of_one_command_is_as_it_is_among_all() -> None:
     all_of_them: Any = get_command(app)
     for each in app.registered_commands:
         name = each.name or getattr(each.callback, "__name__", "")
-        alone: Any = get_command(asked(app, [name]))
+        alone: Any = get_command(reduced(app, name))
         assert list(alone.commands) == [name]
         one, other = alone.commands[name], all_of_them.commands[name]
         assert [param.opts for param in one.params] == [param.opts for param in other.params]
@@ -58,4 +58,4 @@ def test_the_parser_of_one_command_is_as_it_is_among_all() -> None:
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["stat"], ["k8s", "job"], ["program", "list"]])
 def test_where_none_is_named_all_are_there(words: list[str]) -> None:
-    assert asked(app, words) is app
+    assert reduced(app, "".join(words[:1])) is app

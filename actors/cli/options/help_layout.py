@@ -71,10 +71,10 @@ def arrange(app: typer.Typer) -> None:
     app.registered_commands.sort(key=lambda each: turn.index(_name(each)) if _name(each) in turn else len(turn))
 
 
-def asked(app: typer.Typer, arguments: list[str]) -> typer.Typer:
-    """Return ``app`` reduced to the one command that ``arguments`` name, if they name one. Building the parsers of all
+def reduced(app: typer.Typer, name: str) -> typer.Typer:
+    """Return ``app`` with the one command of that name, or all of it where there is none. Building the parsers of all
     commands takes longer than many commands run."""
-    found = [command for command in app.registered_commands if [_name(command)] == arguments[:1]]
+    found = [command for command in app.registered_commands if _name(command) == name]
     if not found:
         return app
     one = copy(app)
