@@ -16,7 +16,7 @@ from actors.api.client import new_loop
 from actors.api.progress_bar import ProgressBar
 from actors.api.session import RunOutcome, Session
 from actors.cli.options.errors import INTERRUPTED, TERMINATED, print_error
-from actors.common.gc_tuning import settle
+from actors.common.gc_tuning import settle_where_owned
 from actors.jobs.spec import who
 
 _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
@@ -43,7 +43,7 @@ class SessionRunner:
 
     def run(self) -> RunOutcome:
         """Run the session to its end. Raises ``ImmediateStop``, and the errors of the session."""
-        settle()
+        settle_where_owned()
         hook, sys.breakpointhook = sys.breakpointhook, self._breakpoint
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -29,3 +29,10 @@ ring = Ring()
 def test_no_garbage_is_looked_for_as_a_command_ends(first: str, said: str) -> None:
     argv = [sys.executable, "-c", SCRIPT.format(first=first)]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == said
+
+
+@pytest.mark.parametrize(("first", "frozen"), [("seldom()", True), ("", False)])
+def test_objects_are_exempted_only_in_a_process_of_our_own(first: str, frozen: bool) -> None:
+    script = f"import gc\nfrom actors.common.gc_tuning import seldom, settle_where_owned\n{first}\nsettle_where_owned()\n"
+    argv = [sys.executable, "-c", f"{script}print(gc.get_freeze_count() > 0)"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == f"{frozen}\n"
