@@ -10,6 +10,7 @@ speak to the cluster's Ray, which mostly wait and leave a core to the others. Th
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -45,7 +46,9 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure() -> None:
-    """Before the first fixture, so that session fixtures and their processes see a clean environment too."""
+    """Before the first fixture, so that session fixtures and their processes see a clean environment too. Collection of
+    tests creates a million objects and frees none: no garbage is searched meanwhile."""
+    gc.disable()
     for name in list(os.environ):
         own = name.startswith(_SETTINGS) and name != "CORTEX_STARTED_BY"  # the mark of .ci/nothing_left.py
         if own or name.upper() in _ROADS:
@@ -68,6 +71,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (kind := _kind(item.path)) in MARKED:
             item.add_marker(kind)
     items.sort(key=lambda item: _turn(_kind(item.path)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Exempt the modules and tests from garbage collection: some million objects that live to the end, which each full
+    collection would visit again, after every few tests."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
