@@ -7,7 +7,7 @@ reason, and then its row has failed and still holds the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -434,16 +434,20 @@ def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[byte
 
 def _id_of(row: bytes, column: str, key: str) -> Any:
     """Value of a row's id column, unchanged; its key if there is none. The other columns are not decoded."""
-    found = (
-        values_as_written(row).get(column, msgspec.UNSET) if holds_minus_zero(row) else _ids(column).decode(row).id
-    )
+    decode = None if holds_minus_zero(row) else _ids(column)
+    found = values_as_written(row).get(column, msgspec.UNSET) if decode is None else decode(row).id
     return key if found is msgspec.UNSET else found
 
 
 @lru_cache(maxsize=64)
-def _ids(column: str) -> Any:
-    form = msgspec.defstruct("Row", [("id", Any, msgspec.UNSET)], rename={"id": column})
-    return msgspec.json.Decoder(form, float_hook=as_written)
+def _ids(column: str) -> Callable[[bytes], Any] | None:
+    """Decoder of the id column alone; None for a name with a quote, a backslash or a control character, which msgspec
+    does not allow."""
+    try:
+        form = msgspec.defstruct("Row", [("id", Any, msgspec.UNSET)], rename={"id": column})
+    except ValueError:
+        return None
+    return msgspec.json.Decoder(form, float_hook=as_written).decode
 
 
 @lru_cache(maxsize=64)

@@ -88,6 +88,14 @@ def test_a_row_is_asked_and_its_answer_is_a_flat_row() -> None:
     assert played.replayed() == codec.encode_state(played.k)
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "é"])
+def test_the_id_column_has_any_name(name: str) -> None:
+    played = Played(Table(prompt="{{text}}", id=name))
+    played.feed(events.Row("7", msgspec.json.encode({"text": "x", name: 7})))
+    played.answer("y")
+    assert played.rows == [{name: 7, "answer": "y", "error": None}]
+
+
 def test_what_was_remembered_costs_nothing() -> None:
     played = Played(Table(prompt="{{id}}", id="id", meta=True))
     played.feed(row(id="a"))
