@@ -1,0 +1,100 @@
+"""Fast paths of tables. Each gives what the general path gives, or leaves the value to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cortex.values.reply import Malformed
+from cortex.values.schema import AnswerShape
+
+NAMES = ["a", "b", 'a"b', "é", "field_0"]
+SCALARS = ("string", "integer", "number", "boolean", "null")
+NUMBERS = st.integers(-3, 9) | st.sampled_from([0.5, 2.0, -1.5, 1 << 53, (1 << 53) + 1, 1 << 63, 1e300, 1 << 70])
+SIZES = st.integers(0, 3) | st.just(2.0)
+KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
+    "minimum": NUMBERS, "maximum": NUMBERS, "exclusiveMinimum": NUMBERS, "exclusiveMaximum": NUMBERS,
+    "minLength": SIZES, "maxLength": SIZES, "minItems": SIZES, "maxItems": SIZES, "description": st.just("d"),
+    "enum": st.lists(st.sampled_from(["a", "é", 1, 1.0, True, None, -3, 1 << 70]), min_size=1, max_size=3),
+    "const": st.sampled_from(["a", 2, None, False]), "pattern": st.just("a"), "format": st.just("date"),
+}  # fmt: skip
+FIELDS = st.tuples(
+    st.sampled_from(SCALARS) | st.lists(st.sampled_from((*SCALARS, "array")), min_size=1, max_size=3, unique=True)
+    | st.just("array"),
+    st.fixed_dictionaries({}, optional=KEYWORDS), st.sets(st.sampled_from(sorted(KEYWORDS)), max_size=3),
+    st.sampled_from(SCALARS),
+).map(lambda it: {"type": it[0], **{name: it[1][name] for name in it[1] if name in it[2]}, "items": {"type": it[3]}})  # fmt: skip
+LITERALS = st.sampled_from(
+    ['"a"', '"é"', '"abc"', '"\\u00e9\\n"', '"2026-01-01"', '""', "0", "1", "2", "-3", "9", "-0", "0.5", "1.0", "2.0",
+     "1e2", "-0.0", "-1.5", "9007199254740993", "9223372036854775807", "9223372036854775808", "1e300", "1e999", "true",
+     "false", "null", "[]", "[1]", '["a",null]', "[1.0,2]", "{}"]
+)  # fmt: skip
+FRAMES = st.sampled_from(["%s", " \n%s\t", "```json\n%s\n```", "\u00a0%s", "%s x", "\ufeff%s"])
+
+
+@st.composite
+def schemas(draw: Any) -> dict[str, Any]:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    schema: dict[str, Any] = {"type": "object", "properties": {name: draw(FIELDS) for name in names}}
+    if draw(st.booleans()):
+        schema["required"] = draw(st.lists(st.sampled_from(names), unique=True))
+    if draw(st.booleans()):
+        schema["additionalProperties"] = draw(st.booleans())
+    return schema
+
+
+@st.composite
+def answers(draw: Any, names: list[str]) -> str:
+    order = draw(st.permutations(names)) + draw(st.lists(st.sampled_from(NAMES), max_size=1))
+    left_out = draw(st.sampled_from([None, *names, None]))
+    pairs = [f"{json.dumps(name)}: {draw(LITERALS)}" for name in order if name != left_out]
+    return str(draw(FRAMES)).replace("%s", "{" + ", ".join(pairs) + "}")
+
+
+def outcome(shape: AnswerShape, text: str, *, fast: bool) -> Any:
+    """The fields as bytes, so that 1 and 1.0 differ and the order counts; or the reason."""
+    found = shape._fast_decode
+    shape._fast_decode = found if fast else None
+    try:
+        return json.dumps(shape.read(text))
+    except Malformed as error:
+        return str(error)
+    finally:
+        shape._fast_decode = found
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_a_typed_decoder_reads_an_answer_as_the_checks_do(data: Any) -> None:
+    schema = data.draw(schemas())
+    shape = AnswerShape(schema, formats=False)
+    for _ in range(6):
+        text = data.draw(answers([*schema["properties"]]))
+        assert outcome(shape, text, fast=True) == outcome(shape, text, fast=False), (schema, text)
+
+
+USUAL = {
+    "n": ({"type": "integer", "minimum": 0, "exclusiveMaximum": 9.5}, "9", "10"),
+    "x": ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "0.5", "0"),
+    "s": ({"type": "string", "minLength": 1, "maxLength": 2}, '"éé"', '"abc"'),
+    "e": ({"enum": ["even", "odd", None]}, '"odd"', '"old"'),
+    "o": ({"type": ["integer", "null"]}, "null", '"1"'),
+    "l": ({"type": "array", "items": {"type": "string"}, "maxItems": 1}, '["a"]', "[1]"),
+    "t": ({"type": "boolean", "description": "a boolean"}, "true", "1"),
+}
+"""Fields of usual schemas: each with a value that the decoder takes, and one that it leaves to the checks."""
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_the_decoder_takes_what_fits_a_usual_schema_and_leaves_the_rest(name: str) -> None:
+    schema, fits, misfit = USUAL[name]
+    shape = AnswerShape({"type": "object", "properties": {name: schema}, "required": [name]})
+    answer = shape.fast_read(f'{{"{name}": {fits}}}')
+    assert msgspec.json.encode(answer) == f'{{"{name}":{fits}}}'.encode()
+    for other in (f'{{"{name}": {misfit}}}', "{}", f'{{"{name}": {fits}, "more": 1}}', "[]", "x"):
+        assert shape.fast_read(other) is None
