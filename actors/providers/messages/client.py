@@ -44,6 +44,7 @@ from actors.providers.transport.aiohttp_transport import AiohttpTransport, Reque
 from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
+from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
 from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.reply import Reply
@@ -69,7 +70,6 @@ COUNTED_FIELDS: Final = frozenset(
 )
 
 NOTHING: Final = RequestAuth()
-_LOOK_BYTES_MAX: Final = 1 << 20
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -200,16 +200,7 @@ class AnthropicModel:
         """
         sdk, context, proxy = await self._way()
         template = (await self._templates(sdk, (path,)))[path]
-        connector = aiohttp.TCPConnector(ssl=True if context is None else context)
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with (
-            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(
-                "GET" if body is None else "POST", template.url, data=body, headers=template.headers, proxy=proxy,
-                allow_redirects=False, timeout=timeout,
-            ) as answer,
-        ):  # fmt: skip
-            return answer.status, answer.headers, await answer.content.read(_LOOK_BYTES_MAX)
+        return await free_call(template, context, proxy, body, timeout_s)
 
     def failure_of(self, error: BaseException) -> Failure:
         """Return the Failure of an error of `look`, or of a call."""

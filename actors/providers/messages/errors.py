@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from actors.providers.messages.vocabulary import vocabulary
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS, BATCHES, MODEL
-from actors.providers.transport.event_stream import StreamError
+from actors.providers.remedies import ADDRESS, BATCHES
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from policies.failures.failure import Failure, FailureKind
 
@@ -19,10 +16,6 @@ _UNREACHED: Final = frozenset(
 )
 """Errors of google-auth and botocore, which make connections of their own: the server that gives out tokens was not
 reached."""
-
-
-class _Named(msgspec.Struct):
-    model: str = ""
 
 
 class RequestUnprepared(Exception):
@@ -45,25 +38,6 @@ class MessagesFailures(FailureReader):
         if self.row.place and not self.address:
             return f"see that {' and '.join(self.row.place)} are right"
         return BATCHES if path.endswith("/batches") else ADDRESS
-
-    def naming_model(self, failure: Failure, body: bytes) -> Failure:
-        """Return a failure of a call, with the model of its request where the server says that it does not have it, and
-        not which."""
-        if MODEL not in failure.message:
-            return failure
-        try:
-            name = msgspec.json.decode(body, type=_Named).model
-        except msgspec.DecodeError:
-            return failure
-        if not name or name in failure.message:
-            return failure
-        said = failure.message.removesuffix(f": {MODEL}")
-        return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))
-
-    def of_stream_error(self, error: StreamError, status: int, headers: Mapping[str, str]) -> Failure:
-        """Return the failure that an `error` event inside a stream names."""
-        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}))
-        return msgspec.structs.replace(failure, answer_came=error.text_came)
 
     def of_exception(self, error: BaseException) -> Failure:
         """Return the failure behind an exception of aiohttp's or of the SDK's."""

@@ -15,7 +15,8 @@ import msgspec
 
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS
+from actors.providers.remedies import ADDRESS, MODEL
+from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected
 from policies.failures.failure import Failure, FailureKind
@@ -35,6 +36,10 @@ class ConfigurationFault(Exception):
 
 class ModelClosed(Exception):
     """A call after `close`."""
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
 
 
 class FailureReader:
@@ -97,6 +102,25 @@ class FailureReader:
         """Return name, message and details (as JSON text) of the error in a response; the body's text where it has
         none."""
         return error_in(body)
+
+    def naming_model(self, failure: Failure, body: bytes) -> Failure:
+        """Return a failure of a call, with the model of its request where the server says that it does not have it, and
+        not which."""
+        if MODEL not in failure.message:
+            return failure
+        try:
+            name = msgspec.json.decode(body, type=_Named).model
+        except msgspec.DecodeError:
+            return failure
+        if not name or name in failure.message:
+            return failure
+        said = failure.message.removesuffix(f": {MODEL}")
+        return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))
+
+    def of_stream_error(self, error: StreamError, status: int, headers: Mapping[str, str]) -> Failure:
+        """Return the failure that an `error` event inside a stream names."""
+        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}))
+        return msgspec.structs.replace(failure, answer_came=error.text_came)
 
     def names_error(self, body: bytes) -> bool:
         """Return whether a body names an error: a gateway's "200, but"."""

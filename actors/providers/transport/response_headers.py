@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -51,6 +52,22 @@ def rfc3339_s(value: str | None) -> float | None:
     if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+
+
+def duration_s(value: str | None) -> float | None:
+    """Return a duration in seconds: `6m0s`, `1s`, `20ms`, `1h2m3.5s` (Go's `time.Duration`), or a number of seconds;
+    None where it is none."""
+    text = (value or "").strip()
+    if (seconds := number(text)) is not None:
+        return seconds
+    parts = _LENGTH.findall(text)
+    whole = "".join(text.split()) == "".join(f"{count}{unit}" for count, unit in parts)
+    seconds = sum(float(count) * _UNITS_S[unit] for count, unit in parts)
+    return round(seconds, 6) if parts and whole else None
 
 
 def number(value: str | None) -> float | None:
