@@ -49,6 +49,14 @@ class TokenBucket:
         }
 
 
+def duration(seconds: float) -> str:
+    """Return a duration as OpenAI writes it: ``6m0s``, ``1.2s``, ``20ms``."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes)}m{rest:.3g}s" if minutes else f"{rest:.3g}s"
+
+
 class AccountBuckets:
     """Limits of one account, and their headers."""
 
@@ -93,6 +101,22 @@ class AccountBuckets:
             facts["anthropic-ratelimit-tokens-limit"] = str(sum(each.limit for each in both))
             facts["anthropic-ratelimit-tokens-remaining"] = str(sum(max(0, int(each.level)) for each in both))
             facts["anthropic-ratelimit-tokens-reset"] = max(resets)
+        return facts
+
+
+    def chat_headers(self, now_s: float) -> dict[str, str]:
+        """Return the headers of OpenAI's chat completions, which know requests and tokens of both directions together
+        (https://platform.openai.com/docs/guides/rate-limits); empty without limits."""
+        facts: dict[str, str] = {}
+        if self._reported != "headers":
+            return facts
+        for bucket in self._all.values():
+            bucket.fill(now_s)
+        for name, parts in (("requests", ("requests",)), ("tokens", ("input-tokens", "output-tokens"))):
+            if buckets := [self._all[each] for each in parts if each in self._all]:
+                facts[f"x-ratelimit-limit-{name}"] = str(sum(each.limit for each in buckets))
+                facts[f"x-ratelimit-remaining-{name}"] = str(sum(max(0, int(each.level)) for each in buckets))
+                facts[f"x-ratelimit-reset-{name}"] = duration(max(each.wait_s(each.capacity) for each in buckets))
         return facts
 
 

@@ -210,6 +210,10 @@ class SimulatedProvider:
         """Return the present rate-limit headers; empty without limits."""
         return self._buckets.headers(now_s)
 
+    def chat_headers(self, now_s: float) -> dict[str, str]:
+        """Return the present rate-limit headers of chat completions; empty without limits."""
+        return self._buckets.chat_headers(now_s)
+
     @property
     def out_of_credit(self) -> bool:
         """True if the account has no credit left."""

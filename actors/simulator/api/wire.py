@@ -1,7 +1,7 @@
 """JSON of the provider: messages, errors, and the events of a stream."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -82,6 +82,25 @@ def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
     if refusal.error_code:
         facts["details"] = {"error_code": refusal.error_code}
     return {"type": "error", "error": facts, "request_id": request}
+
+
+def events(facts: dict[str, Any]) -> list[tuple[bytes, int]]:
+    """Return the events of a stream, each with its number of output tokens."""
+    return [(opening(facts), 0), *pieces_of(facts), (closing(facts), 0)]
+
+
+def error_event(refusal: ErrorResponse) -> bytes:
+    """Return the event of an error inside a stream."""
+    return event("error", error(refusal, None))
+
+
+def whole(facts: dict[str, Any]) -> bytes:
+    """Return the body of a message."""
+    return _encode(facts)
+
+
+BEHIND_CONTENT: Final = b',"stop_reason":'
+"""Beginning of what stands behind the content of a message."""
 
 
 def event(name: str, value: Any) -> bytes:

@@ -1,7 +1,8 @@
 """Simulated provider over HTTP, close enough to the real one for the official SDK's typed client.
 
-Messages (streamed too), token counting, Message Batches, models; and under ``/_sim/`` endpoints for tests: counters
-(``GET /_sim/stats``) and settings at run time (``GET`` and ``POST /_sim/settings``).
+Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions beside them, with the same
+answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters (``GET /_sim/stats``) and settings at run
+time (``GET`` and ``POST /_sim/settings``).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from actors.simulator.api import wire
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_batches import BatchRoutes
+from actors.simulator.frontends.http_chat import ChatRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, checked_for_counting
@@ -49,6 +51,7 @@ class HttpApp:
     def __init__(self, provider: SimulatedProvider) -> None:
         self.provider = provider
         self.batches = BatchRoutes(provider, self.json_response, self.refused)
+        self.chat = ChatRoutes(provider, self.headers, REQUEST_BYTES_MAX)
         self._requests = 0
         self._routes: dict[str, dict[str, Route]] = {
             "/v1/messages": {"POST": self._messages},
@@ -83,6 +86,8 @@ class HttpApp:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         path = request.rel_url.raw_path
+        if self.chat.takes(request, path):
+            return await self.chat.handle(request, path)
         own = path.startswith("/_sim/")
         refusal = None if own else self._gate(request)
         if refusal is not None:

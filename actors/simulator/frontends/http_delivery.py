@@ -4,17 +4,34 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
 from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
+from actors.simulator.faults import ErrorResponse
 
 DRIPS: Final = 20
 """Number of pieces in which a slow drip sends its answer."""
 _RESET_NOW = struct.pack("ii", 1, 0)  # linger on with time 0: closing sends a reset
 _WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>One moment, please</h1></body></html>"
+
+
+class WireForm(Protocol):
+    """Wire form of answers: the modules ``wire`` (Messages) and ``chat_wire`` (chat completions) of
+    ``actors.simulator.api``. ``facts`` is a message (``RequestOutcome.message``)."""
+
+    BEHIND_CONTENT: bytes
+
+    def whole(self, facts: dict[str, Any]) -> bytes:
+        """Return the body of an answer."""
+
+    def events(self, facts: dict[str, Any]) -> list[tuple[bytes, int]]:
+        """Return the events of a stream, each with its number of output tokens."""
+
+    def error_event(self, refusal: ErrorResponse) -> bytes:
+        """Return the event of an error inside a stream."""
 
 
 class TrackedResponse(web.Response):
@@ -36,8 +53,10 @@ class ResponseDelivery:
     """Delivery of an outcome with an answer or a fault; reports complete answers to the provider."""
 
     def __init__(
-        self, provider: SimulatedProvider, request: web.BaseRequest, outcome: RequestOutcome, headers: dict[str, str]
-    ) -> None:
+        self, provider: SimulatedProvider, request: web.BaseRequest, outcome: RequestOutcome, headers: dict[str, str],
+        form: WireForm = wire,
+    ) -> None:  # fmt: skip
+        self._form = form
         self._provider = provider
         self._request = request
         self._outcome = outcome
@@ -65,7 +84,7 @@ class ResponseDelivery:
         if form == "wrong_type":
             page = {**self._headers, "content-type": "text/html; charset=utf-8"}
             return TrackedResponse(_WEB_PAGE, page, None, 200)
-        body = wire.encoded(outcome.message())
+        body = self._form.whole(outcome.message())
         if form == "truncated":
             return await self._truncated(body)
         if form == "invalid_json":
@@ -79,7 +98,7 @@ class ResponseDelivery:
 
     def _within_content(self, body: bytes) -> bytes:
         """Return the beginning of a message, without the end of its content: behind that a cut message is an answer."""
-        return body[: min(self._cut(body), body.rindex(_BEHIND_CONTENT))]
+        return body[: min(self._cut(body), body.rindex(self._form.BEHIND_CONTENT))]
 
     def _reset(self) -> web.StreamResponse:
         """Reset the connection; the response is never written."""
@@ -126,7 +145,7 @@ class ResponseDelivery:
         headers = {**self._headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(self._request)
-        events = [(wire.opening(facts), 0), *wire.pieces_of(facts), (wire.closing(facts), 0)]
+        events = self._form.events(facts)
         broken_at = max(1, int(len(events) * outcome.cut_at)) if form in _BREAKING else len(events)
         pause_s = self._pause_s(form, facts)
         for at, (event, tokens) in enumerate(events):
@@ -150,7 +169,7 @@ class ResponseDelivery:
         assert fault is not None
         if form == "stream":
             assert fault.refusal is not None
-            await response.write(wire.event("error", wire.error(fault.refusal, None)))
+            await response.write(self._form.error_event(fault.refusal))
             await response.write_eof()
         elif form == "invalid_json":
             await response.write(event.replace(b"}", b"", 1).replace(b'":', b'"', 1))
@@ -161,5 +180,4 @@ class ResponseDelivery:
         return response
 
 
-_BEHIND_CONTENT: Final = b',"stop_reason":'
 _BREAKING: Final = ("stream", "truncated", "invalid_json")

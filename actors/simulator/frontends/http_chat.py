@@ -1,0 +1,107 @@
+"""OpenAI's chat completions at the simulated provider: the same decisions and answers in that form.
+
+``POST /v1/chat/completions``, streamed too, and ``GET /v1/models`` where the request has no version of the Messages
+API.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from actors.simulator.api import chat_wire, wire
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.faults import ErrorResponse
+from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
+from actors.simulator.request import BadRequest
+
+COMPLETIONS: Final = "/v1/chat/completions"
+MODELS: Final = "/v1/models"
+_NO_KEY: Final = ErrorResponse(
+    401, "authentication_error", "You didn't provide an API key. You need to provide your API key in an Authorization "
+    "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
+)  # fmt: skip
+_TOO_LARGE: Final = ErrorResponse(413, "request_too_large", "Request exceeds the maximum size")
+_WRONG_METHOD: Final = ErrorResponse(405, "invalid_request_error", "Method Not Allowed")
+
+
+class ChatRoutes:
+    """Handler of requests of chat completions. ``headers`` makes those of a response."""
+
+    def __init__(self, provider: SimulatedProvider, headers: Callable[[], dict[str, str]], bytes_max: int) -> None:
+        self._provider = provider
+        self._headers = headers
+        self._bytes_max = bytes_max
+
+    def takes(self, request: web.BaseRequest, path: str) -> bool:
+        """Return whether a request is one of OpenAI's API."""
+        return path == COMPLETIONS or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
+
+    async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Answer one request."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else request.headers.get("api-key", "").strip()
+        known = self._provider.settings.keys
+        if not key or (known and key not in known):
+            self._provider.tally.unauthorised += 1
+            wrong = ErrorResponse(401, "authentication_error", "Incorrect API key provided.")
+            return self._refused(wrong if key else _NO_KEY)
+        if request.method != ("POST" if path == COMPLETIONS else "GET"):
+            return self._refused(_WRONG_METHOD)
+        if path != COMPLETIONS:
+            return self._models(path)
+        if (request.content_length or 0) > self._bytes_max:
+            return self._refused(_TOO_LARGE)
+        try:
+            body = chat_wire.messages_request(await request.read())
+        except BadRequest as error:
+            self._provider.tally.bad_requests += 1
+            return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))
+        except web.HTTPRequestEntityTooLarge:
+            return self._refused(_TOO_LARGE)
+        return await self._answered(request, body)
+
+    async def _answered(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        provider = self._provider
+        provider.began()
+        try:
+            now_s = time.time()
+            outcome = provider.decide(body, now_s)
+            limits = provider.chat_headers(now_s)
+            if outcome.refusal is not None:
+                if outcome.latency_s > 0:
+                    await asyncio.sleep(outcome.latency_s)
+                return self._refused(outcome.refusal, limits)
+            delivery = ResponseDelivery(provider, request, outcome, self._headers() | limits, chat_wire)
+            if provider.slots is None:
+                return await delivery.run()
+            async with provider.slots:
+                return await delivery.run()
+        finally:
+            provider.ended()
+
+    def _models(self, path: str) -> web.StreamResponse:
+        known = [_model_info(name) for name in self._provider.settings.models or ("sim",)]
+        if path == MODELS:
+            return self._response({"object": "list", "data": known})
+        name = path.removeprefix(f"{MODELS}/")
+        found = next((each for each in known if each["id"] == name), None)
+        if found is None:
+            return self._refused(ErrorResponse(404, "not_found_error", f"The model `{name}` does not exist"))
+        return self._response(found)
+
+    def _refused(self, refusal: ErrorResponse, limits: dict[str, str] | None = None) -> web.StreamResponse:
+        status, body = chat_wire.error(refusal)
+        headers = self._headers() | (limits or {})
+        if refusal.retry_after_s is not None:
+            headers |= {"retry-after": str(refusal.retry_after_s)}
+        return TrackedResponse(wire.encoded(body), headers, None, status)
+
+    def _response(self, value: Any) -> web.StreamResponse:
+        return TrackedResponse(wire.encoded(value), self._headers(), None, 200)
+
+
+def _model_info(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 1_767_225_600, "owned_by": "cortex"}
