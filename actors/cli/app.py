@@ -367,7 +367,7 @@ for _name, _command in K8S.items():
 
 
 @app.command()
-@takes(*LOOKING, "provider", "base_url", "api_key_file", "cluster", "model", "concurrency")
+@takes(*LOOKING, "provider", "api", "base_url", "api_key_file", "cluster", "model", "concurrency")
 def doctor(
     options: Options,
     metrics_listen: Annotated[
@@ -384,7 +384,7 @@ def doctor(
 @app.command()
 @takes("verbose")
 def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
-    """Serve a simulated provider for rehearsals: Messages, token counting and Message Batches over HTTP."""
+    """Serve a simulated provider for rehearsals over HTTP: Messages, Message Batches, chat completions."""
     from actors.cli.options.api_keys import taken_environ
     from actors.simulator.frontends.command import ListenFailed
     from actors.simulator.frontends.command import simulate as serve

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from actors.providers.registry import PROVIDERS, Provider, is_own_server, load, row_of
+from actors.providers.registry import PROVIDERS, Provider, address_in, is_own_server, load, row_of
 from policies.estimates.price import Price, Tier
 
 
@@ -20,13 +20,13 @@ def known(
     An unknown alias has neither: the user must then state the price where a cap in money is set. ``at``: the time of
     the request; None: now. ``batch``: the price of a call in a message batch; a model for which the package knows none
     has its plain price, which is never below. ``provider``: name of the row of the provider that bills; ``region``: for
-    providers that bill by region; ``address``: the URL that is asked, where it is a server of the user's own, whose
-    models are found by ``_found_at``.
+    providers that bill by region; ``address``: the endpoint or URL that is asked, where it is a server of the user's
+    own, whose models are found by ``_found_at``.
     """
     row = row_of(provider)
     found = _found(model, row.price_id, at, batch) if row.price_id else None
-    if row.server_key_variable and is_own_server(address):
-        found = _found_at(address, model, found, at, batch)
+    if is_own_server(address, row):
+        found = _found_at(address_in(address), model, found, at, batch)
     if found is None:
         return None, None
     theirs = "" if found.provider.id == row.price_id else f"{found.provider.id}/"

@@ -1,10 +1,11 @@
 """Table of providers: one row each, with everything that other packages need to know of a provider.
 
 A provider serves models under accounts of its own: Anthropic, Amazon Bedrock, the simulator. A client speaks one wire
-form over HTTP and may serve several providers: ``actors.providers.messages.client`` serves all of those below but the
-simulator. Code that belongs to one provider alone lives in a package of its own (``actors/providers/NAME``); the rows
-name it by text, ``module:attribute``, and ``load`` imports it when it is first used. Reading the table therefore
-imports nothing heavy, and a new provider is one package and one row.
+form over HTTP and may serve several providers: ``actors.providers.messages.client`` those of Claude's models,
+``actors.providers.chat_completions.client`` OpenAI and all that follow it. Code that belongs to one provider alone
+lives in a package of its own (``actors/providers/NAME``); the rows name it by text, ``module:attribute``, and ``load``
+imports it when it is first used. Reading the table therefore imports nothing heavy, and a new provider is one package
+and one row.
 
 No other module decides by a provider's name.
 """
@@ -24,6 +25,9 @@ Reference = str
 """Place of a function, class or value, written ``module:attribute``; empty: none, the default behaviour holds."""
 
 MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
+CHAT_CLIENT: Final = "actors.providers.chat_completions.client:model_of"
+APIS: Final[Mapping[str, Reference]] = {"messages": MESSAGES_CLIENT, "chat": CHAT_CLIENT}
+"""Clients by the names that ``--api`` takes: Anthropic's Messages API, OpenAI's chat completions."""
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
 SAMPLING: Final = ("temperature", "top_k", "top_p")
 """Fields that Anthropic's SDK types no more, but other servers take, those of the Messages API too."""
@@ -32,6 +36,17 @@ MESSAGES_PATHS: Final = (
     "/v1/responses", "/v1/models", "/v1",
 )  # fmt: skip
 """Paths of the Messages API, and of the APIs of OpenAI that vLLM, llama.cpp, Ollama and LiteLLM serve beside it."""
+CHAT_PARAMETERS: Final = (
+    "chat_template_kwargs", "frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty",
+    "prompt_cache_key", "reasoning_effort", "repetition_penalty", "safety_identifier", "seed", "store", "temperature",
+    "top_k", "top_logprobs", "top_p", "verbosity",
+)  # fmt: skip
+"""Fields of chat completions that the canonical form does not have, sent as they are. ``top_k``, ``min_p``,
+``repetition_penalty`` and ``chat_template_kwargs`` are of vLLM and SGLang
+(https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html), the others of OpenAI (``CompletionCreateParams``
+of the package ``openai`` 3.57)."""
+CHAT_PATHS: Final = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/v1/messages")
+"""Paths below the root of OpenAI's APIs, and that of the Messages API beside them."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
 
 
@@ -79,6 +94,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     appended: tuple[str, ...] = ()
     """Paths that the client appends to the address, longest first: an address that ends in one means the part before
     (``actors.providers.credentials.base_url``)."""
+    root: str = ""
+    """Path between an address that has none and the client's own paths, ``/v1``; an address whose whole path it is
+    means the part before. Empty: the client's paths begin at the address."""
     hosts: tuple[str, ...] = ()
     """Host names by which telemetry knows the provider behind a plain URL."""
 
@@ -165,10 +183,34 @@ CLAUDE_STRUCTURED: Final = r"claude-[a-z]+-(4-([5-9]|[1-9]\d)|[5-9]|[1-9]\d)(?!\
 (https://platform.claude.com/docs/en/build-with-claude/structured-outputs). Google switches them off unless an
 organisation allows them, and at Microsoft they are a preview."""
 
+GPT_STRUCTURED: Final = r"^(gpt-4o-mini|gpt-4\.1|gpt-[5-9]|o[34])"
+"""Names of OpenAI's models that have structured outputs in all their versions
+(https://platform.openai.com/docs/guides/structured-outputs)."""
+
 DEFAULT: Final = "anthropic"
-"""Provider of a model for which none is named, and of any server of ``--base-url``: it speaks the Messages API."""
+"""Provider of a model for which none is named, and of any server of ``--base-url`` without ``--api``: it speaks the
+Messages API."""
+OPENAI: Final = "openai"
+"""Provider of any server of ``--base-url`` with ``--api chat``."""
 SIMULATED: Final = "sim"
 LOCAL: Final = "local"
+
+_CHAT: Final = "actors.providers.chat_completions"
+_CHAT_ERRORS: Final = f"{_CHAT}.errors:CHAT_ERRORS"
+_CHAT_CHECKS: Final = f"{_CHAT}.checks:ChatChecks"
+
+
+def _compatible(name: str, title: str, base_url: str, key_variable: str, **more: Any) -> Provider:
+    """Return the row of a provider that serves chat completions at one address, under keys of its own."""
+    facts = {"price_id": name, "telemetry": name, "dialect": f"{_CHAT}.dialect:DEFAULT"} | more
+    return Provider(
+        name=name, title=title, client=CHAT_CLIENT, errors=_CHAT_ERRORS, base_url=base_url,
+        base_url_variable=f"{name.upper()}_BASE_URL", root="/v1", appended=CHAT_PATHS,
+        hosts=(urlsplit(base_url).hostname or "",), key_variable=key_variable,
+        key_file_variable=f"{key_variable}_FILE", context_window=128_000, limits_each_model=True,
+        parameters=CHAT_PARAMETERS, checks=_CHAT_CHECKS, **facts,
+    )  # fmt: skip
+
 
 _ROWS: Final = (
     Provider(
@@ -230,6 +272,35 @@ _ROWS: Final = (
         price_id="azure", parameters=(),
         telemetry="azure.ai.inference",
     ),
+    Provider(
+        name=OPENAI, title="OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:OPENAI", errors=_CHAT_ERRORS,
+        base_url="https://api.openai.com", base_url_variable="OPENAI_BASE_URL", root="/v1", appended=CHAT_PATHS,
+        hosts=("openai.com",), credential=f"{_CHAT}.account:openai",
+        key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
+        server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
+        setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
+        parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, checks=_CHAT_CHECKS, telemetry="openai",
+    ),
+    Provider(
+        name="azure", title="Azure OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:AZURE", errors=_CHAT_ERRORS,
+        place=("resource",), place_form="resource=NAME", place_example="resource=R",
+        base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
+        hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
+        key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
+        parameters=CHAT_PARAMETERS, checks=_CHAT_CHECKS, telemetry="azure.ai.openai",
+    ),
+    _compatible(
+        "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
+        price_id="google", telemetry="gcp.gemini",
+    ),
+    _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    _compatible(
+        "groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", schema_as="tool",
+        dialect=f"{_CHAT}.dialect:OPENAI",
+    ),
+    _compatible("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai"),
+    _compatible("together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    _compatible("deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool"),
     Provider(
         name=LOCAL, title="local model", client=MESSAGES_CLIENT, by_model=True, on_this_machine=True,
         account="actors.providers.local.account:account", free=True, schema_as="prompt",
@@ -305,15 +376,35 @@ def address_in(endpoint: str) -> str:
     return endpoint.partition("+")[2] if has_scheme else endpoint
 
 
-def is_own_server(endpoint: str) -> bool:
-    """Return True for the plain URL of a server at a host of none of the providers: it may do without a key."""
-    if of_endpoint(endpoint).name != DEFAULT or "://" not in endpoint:
+def is_own_server(endpoint: str, row: Provider | None = None) -> bool:
+    """Return True for the address of a server that belongs to none of the providers of its API: it may do without a
+    key.
+
+    ``endpoint``: a route's endpoint, or a plain URL that is asked under ``row``, which must have such servers
+    (``Provider.server_key_variable``).
+    """
+    row = row or of_endpoint(endpoint)
+    address = address_in(endpoint)
+    if not row.server_key_variable or "://" not in address:
         return False
     try:
-        host = (urlsplit(endpoint).hostname or "").rstrip(".")
+        host = (urlsplit(address).hostname or "").rstrip(".")
     except ValueError:
         return False
-    return bool(host) and not any(_is_below(host, each) for row in PROVIDERS.values() for each in row.hosts)
+    same = (each for each in PROVIDERS.values() if each.client == row.client)
+    return bool(host) and not any(_is_below(host, name) for each in same for name in each.hosts)
+
+
+def of_api(api: str, base_url: str) -> Provider | None:
+    """Row under which an address is asked by an API of ``APIS``: that of the provider whose host it is, else the one
+    for servers of the user's own; None for an unknown name of an API."""
+    rows = [row for row in PROVIDERS.values() if row.client == APIS.get(api) and not row.by_model]
+    try:
+        host = urlsplit(base_url if "://" in base_url else f"//{base_url}").hostname or ""
+    except ValueError:
+        host = ""
+    there = (row for row in rows if not row.place and any(_is_below(host, name) for name in row.hosts))
+    return next(there, None) or next((row for row in rows if row.server_key_variable), None)
 
 
 def how_to_open(endpoint: str) -> str:

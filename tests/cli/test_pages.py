@@ -33,7 +33,7 @@ LEFT_OUT = {
         "changes the checkout",
         "needs jq",
     ],
-    "docs/providers.md": ["needs an account at a cloud"],
+    "docs/providers.md": ["needs an account at a cloud", "needs accounts at two providers"],
     "docs/runbook.md": ["needs Kubernetes", "needs an Alertmanager"],
     "docs/tables.md": ["needs a bucket"],
     "docs/tutorial.md": ["installs packages"],

@@ -21,7 +21,7 @@ from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import CredentialError, absolute, without_password
-from actors.providers.registry import SIMULATED, row_of
+from actors.providers.registry import APIS, DEFAULT, SIMULATED, of_api, of_options, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
@@ -73,7 +73,7 @@ def model_spec_of(options: Options, model: str) -> ModelSpec:
         api_key_file=absolute(options.api_key_file.strip()),
     )  # fmt: skip
     try:
-        return at_provider(spec, options.provider)
+        return at_provider(spec, named_provider(options))
     except ValueError as error:
         raise CommandError(f"--provider: {error}") from None
 
@@ -144,7 +144,7 @@ def base_url_of(options: Options) -> str:
     """Return the provider's address. Refuses one with a password, since the address is kept with the job."""
     row = row_of(provider_of(options).get("provider", ""))
     try:
-        url = read_base_url("--base-url", options.base_url, row.appended)
+        url = read_base_url("--base-url", options.base_url, row.appended, row.root)
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if without_password(url) != url:
@@ -155,9 +155,23 @@ def base_url_of(options: Options) -> str:
 def provider_of(options: Options) -> dict[str, str]:
     """Return provider and place as fields of a model spec."""
     try:
-        return provider(options.provider)
+        return provider(named_provider(options))
     except ValueError as error:
         raise CommandError(f"--provider: {error}") from None
+
+
+def named_provider(options: Options) -> str:
+    """Return provider and place as ``--provider`` takes them; of ``--api`` the provider that is meant by it. Raises
+    ``CommandError`` for an API that is unknown, or is another than the provider's."""
+    api, text = options.api.strip().lower(), options.provider
+    if not api:
+        return text
+    row = of_options(options.model, text) if text.strip() else of_api(api, options.base_url.strip())
+    if row is None or api not in APIS:
+        raise CommandError(f"--api {options.api!r}: give {' or '.join(APIS)}")
+    if row.client != APIS[api]:
+        raise CommandError(f"--api {api}: --provider {row.name} is asked by another: leave --api out")
+    return text or ("" if row.name == DEFAULT else row.name)
 
 
 def simulated_of(pairs: list[str]) -> SimulatorSettings | None:

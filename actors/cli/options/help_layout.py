@@ -19,7 +19,7 @@ COMMANDS = {
 OPTIONS = {
     "Table": "prompt system id schema schema_as with_input meta answer_as columns_prefix on_cut ordered",
     "Form of the input": "encoding delimiter quoting skip_lines no_header accept_bad bad",
-    "Model": "model provider api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
+    "Model": "model provider api api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
     "sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority limits",

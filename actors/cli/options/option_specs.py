@@ -35,9 +35,14 @@ DECLARED: dict[str, tuple[Any, Any]] = {
             "NAME",
         ),
     ),
+    "api": (
+        str,
+        _option("--api", "API of the server of --base-url: messages (default), or chat for OpenAI's chat completions",
+                "NAME"),
+    ),
     "base_url": (
         str,
-        _option("--base-url", "address of the provider, or of any server that speaks its Messages API", "URL"),
+        _option("--base-url", "address of the provider, or of any server that speaks its API (--api)", "URL"),
     ),
     "api_key_file": (
         str,

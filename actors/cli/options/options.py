@@ -27,6 +27,7 @@ class Options(msgspec.Struct, kw_only=True):
 
     model: str = ""
     provider: str = ""
+    api: str = ""
     base_url: str = ""
     api_key_file: str = ""
     via: str = ""
@@ -106,10 +107,10 @@ GOING_ON = (
 )  # fmt: skip
 """Options that may differ when a job is resumed; all others are part of the job's identity."""
 RUNNING = (
-    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits", *BOUNDS,
-    "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
-    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
-    "log_format", "log_level",
+    "model", "provider", "api", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits",
+    *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim",
+    "label", "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose",
+    "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that start a job."""
 TABLE = (

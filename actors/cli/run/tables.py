@@ -7,6 +7,7 @@ import io
 
 from actors.cli.jobs.job_state import spool_of
 from actors.cli.jobs.programs import text_of
+from actors.cli.jobs.settings import named_provider
 from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
@@ -44,7 +45,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     _warn_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("no model is given: give --model NAME (local and sim cost nothing)")
-    usual = of_options(options.model, options.provider).schema_as
+    usual = of_options(options.model, named_provider(options)).schema_as
     if options.schema_as and options.schema_as not in FORMS:
         raise CommandError(f"--schema-as {options.schema_as!r}: give {', '.join(FORMS)}")
     if options.on_cut and options.on_cut not in ON_CUT:

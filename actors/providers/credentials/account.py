@@ -157,14 +157,14 @@ def base_url_of(row: Provider, location: ProviderLocation, environ: Mapping[str,
     Raises ``CredentialError``."""
     variable = row.base_url_variable
     if location.base_url.strip():
-        return read_base_url("--base-url", location.base_url, row.appended)
-    return read_base_url(variable, environ.get(variable, ""), row.appended)
+        return read_base_url("--base-url", location.base_url, row.appended, row.root)
+    return read_base_url(variable, environ.get(variable, ""), row.appended, row.root)
 
 
 def may_lack_key(row: Provider, base_url: str) -> bool:
     """Return whether calls to an address may be made without a key: a server of the user's own
     (``is_own_server``), under a row that has such servers."""
-    return bool(row.server_key_variable) and is_own_server(base_url)
+    return is_own_server(base_url, row)
 
 
 def key_variable(row: Provider, environ: Mapping[str, str], base_url: str = "") -> str:
@@ -187,7 +187,8 @@ def key_file(row: Provider, environ: Mapping[str, str], base_url: str = "") -> s
 def missing_key(row: Provider, location: ProviderLocation) -> CredentialError:
     """Return the error for a provider without a key."""
     if row.name != DEFAULT:
-        return CredentialError(f"--provider {row.name}: no key: {row.how_to_open}")
+        own = ", or --base-url with a server of your own, which may need none" if row.server_key_variable else ""
+        return CredentialError(f"--provider {row.name}: no key: {row.how_to_open}{own}")
     what = f"for --model {location.model}" if location.model else "and no --model"
     without_key = " or ".join(f"--model {name}" for name in apart())
     others = ", ".join(name for name in named() if name != DEFAULT)

@@ -15,14 +15,15 @@ _HOST: Final = re.compile(r"[\w.-]+")
 _FORM: Final = "must be an http:// or https:// URL with a host"
 
 
-def read_base_url(name: str, text: str, appended: tuple[str, ...] = ()) -> str:
+def read_base_url(name: str, text: str, appended: tuple[str, ...] = (), root: str = "") -> str:
     """Return the base URL in a text in one spelling; empty for an empty text. A second pass changes nothing.
 
     ``name``: the option or variable, for errors. ``appended``: paths that the client appends itself, longest first
     (``Provider.appended``). An address that ends in one of them is accepted without: the SDK of Anthropic appends
     ``/v1/messages`` to any base URL (``anthropic._base_client._prepare_url``), that of OpenAI expects the ``/v1``, and
     users copy either (https://github.com/NousResearch/hermes-agent/issues/24833,
-    https://github.com/BerriAI/litellm/issues/36956, where the siblings of that class take the suffix off).
+    https://github.com/BerriAI/litellm/issues/36956, where the siblings of that class take the suffix off). ``root``:
+    path that an address without any has (``Provider.root``): one that has it says no more.
 
     Scheme and host become lower case, trailing slashes, an empty query and a fragment are dropped (RFC 3986, 3.5 and
     6.2.2). A missing scheme means http for a host of this machine or network: an address of a private range, or a name
@@ -50,7 +51,8 @@ def read_base_url(name: str, text: str, appended: tuple[str, ...] = ()) -> str:
         raise CredentialError(f"{name} has a query after {shown}: leave it out, since a path is appended")
     user, at, _ = parts.netloc.rpartition("@")
     netloc = f"{user}{at}" + (f"[{host}]" if address else host) + (f":{port}" if port is not None else "")
-    return urlunsplit((parts.scheme, netloc, _without(parts.path, appended), "", ""))
+    path = _without(parts.path, appended)
+    return urlunsplit((parts.scheme, netloc, "" if path.lower() == root else path, "", ""))
 
 
 def _without(path: str, appended: tuple[str, ...]) -> str:

@@ -1,0 +1,214 @@
+"""Errors of chat completions, of OpenAI and of the servers that follow it: names, words, and where they stand.
+
+Sources of the rows: OpenAI https://platform.openai.com/docs/guides/error-codes; Azure
+https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter; Gemini
+https://ai.google.dev/gemini-api/docs/troubleshooting; OpenRouter
+https://openrouter.ai/docs/api/reference/errors-and-debugging; Groq https://console.groq.com/docs/errors; Together
+https://docs.together.ai/docs/error-codes; DeepSeek https://api-docs.deepseek.com/quick_start/error_codes; vLLM
+`vllm/entrypoints/openai`. Shapes of bodies as in `read_chat_error`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from actors.providers.anthropic.errors import ERRORS as MESSAGES_ERRORS
+from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
+from actors.providers.registry import Provider
+from actors.providers.remedies import CHAT_ADDRESS, MODEL
+from actors.providers.transport.failures import FailureReader, Redactor, error_in
+from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s
+from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
+from policies.failures.failure import Failure, FailureKind
+
+_STATUSES: Final = frozenset({400, 403, 404, 413, 422, 429, 500})
+_REFUSED_WORDS: Final = re.compile(
+    r"content management policy"  # Azure: "The response was filtered due to the prompt triggering Azure OpenAI's …"
+    r"|flagged as potentially violating our usage policy"  # OpenAI, code invalid_prompt
+    r"|\byour input was flagged\b"  # OpenRouter, status 403: the key is good
+    r"|\bContent Exists Risk\b"  # DeepSeek
+    r"|\bContent violates usage guidelines\b",  # xAI, status 403
+    re.IGNORECASE,
+)
+_TOO_LARGE_WORDS: Final = re.compile(
+    r"\bRequest too large for\b"  # OpenAI and Groq: more tokens than the limit of a minute, so never accepted
+    r"|\bmaximum (?:model|context) length\b"  # OpenAI, vLLM: "longer than the maximum model length of 4096"
+    r"|\b(?:exceeds?|longer than) the (?:model'?s? )?(?:max(?:imum)?|available) (?:model |context )?(?:len|size)"
+    r"|\binput token count .{0,40}exceeds the maximum\b"  # Gemini
+    r"|\bless than the context length of the model\b"  # Together, status 403
+    r"|\btokens \+ `?max_new_tokens`? must be\b",  # Together, Hugging Face TGI, status 422
+    re.IGNORECASE,
+)
+_UNKNOWN_MODEL_WORDS: Final = re.compile(
+    r"^models/\S+ is not found for API version"  # Gemini
+    r"|^Unable to access model\b"  # Together
+    r"|^No (?:allowed |available )?(?:endpoints|providers)(?: are)? (?:found|available) for\b"  # OpenRouter
+    r"|^Model does not exist\b|^The model \S+ has been (?:deprecated|decommissioned)",  # Groq
+    re.IGNORECASE,
+)
+_ACCOUNT_WORDS: Final = re.compile(
+    r"\bInsufficient Balance\b|\bInsufficient credits\b|\bbilling hard limit\b|\baccount is not active\b", re.IGNORECASE
+)
+
+CHAT_ERRORS: Final = ErrorVocabulary(
+    statuses={"server_error": 500, "rate_limit_exceeded": 429},
+    meanings={
+        "ratelimitexceeded": FailureKind.THROTTLED,  # OpenAI, Groq
+        "resourceexhausted": FailureKind.THROTTLED,  # Gemini
+        "resourceunavailable": FailureKind.THROTTLED,  # OpenAI, the tier `flex`
+        "requestslimit": FailureKind.THROTTLED,
+        "insufficientquota": FailureKind.BLOCKED,
+        "billinghardlimitreached": FailureKind.BLOCKED,
+        "billingnotactive": FailureKind.BLOCKED,
+        "accountdeactivated": FailureKind.BLOCKED,
+        "accessterminated": FailureKind.BLOCKED,
+        "unsupportedcountryregionterritory": FailureKind.BLOCKED,
+        "modelnotfound": FailureKind.BLOCKED,
+        "invalidmodel": FailureKind.BLOCKED,  # Mistral
+        "modeldecommissioned": FailureKind.BLOCKED,  # Groq
+        "invalidapikey": FailureKind.UNAUTHORISED,
+        "unauthenticated": FailureKind.UNAUTHORISED,  # Gemini
+        "contextlengthexceeded": FailureKind.TOO_LARGE,
+        "stringabovemaxlength": FailureKind.TOO_LARGE,
+        "exceedcontextsizeerror": FailureKind.TOO_LARGE,  # llama.cpp
+        "contentfilter": FailureKind.REFUSED,  # Azure
+        "responsibleaipolicyviolation": FailureKind.REFUSED,  # Azure, in `innererror`
+        "contentpolicyviolation": FailureKind.REFUSED,
+        "invalidprompt": FailureKind.REFUSED,  # OpenAI
+        "datainspectionfailed": FailureKind.REFUSED,  # Alibaba's Model Studio
+        "unavailable": FailureKind.OVERLOADED,  # Gemini, also with status 503
+        "capacityexceeded": FailureKind.OVERLOADED,  # Groq, the tier `flex`, status 498
+        "serveroverloaded": FailureKind.OVERLOADED,
+    },
+    words=(
+        WordRule(kind=FailureKind.REFUSED, pattern=_REFUSED_WORDS, statuses=_STATUSES),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
+        WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
+    ),
+)
+"""Names and words of errors of chat completions."""
+
+ERRORS: Final = joined(CHAT_ERRORS, AZURE_ERRORS, MESSAGES_ERRORS)
+"""The same, with those of Azure, and of the Messages API, which gateways pass on."""
+
+_TRY_AGAIN: Final = re.compile(r"\b(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h)\s?)+)", re.IGNORECASE)
+"""Wait in the text of an error, where no header names it: "Please try again in 6m0s." (OpenAI, Groq)."""
+_GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
+"""Words before the upstream's message at LiteLLM, which look like the path of a field."""
+_NAMED_BOUND: Final = re.compile(r"\bmax_(?:completion_)?tokens\b")
+_WRONG_BOUND: Final = re.compile(
+    r"unsupported|not supported|unrecognized|unknown|unexpected|extra (?:inputs|fields)|not permitted|use .{1,3}max_",
+    re.IGNORECASE,
+)
+
+
+class ChatFailures(FailureReader):
+    """Reader of failures of the client of chat completions."""
+
+    def __init__(self, row: Provider, redact: Redactor, address: str = "") -> None:
+        super().__init__(row, ERRORS, redact, address)
+
+    def of_response(self, status: int, headers: Mapping[str, str], body: bytes, path: str = "") -> Failure:
+        """Return the failure in a response; a status inside its error counts where the response has a good one."""
+        if status < 400:
+            status = status_in(body) or status
+        failure = super().of_response(status, headers, body, path)
+        if failure.retry_after_s is None and failure.kind in (FailureKind.THROTTLED, FailureKind.OVERLOADED):
+            return msgspec.structs.replace(failure, retry_after_s=wait_in(body))
+        return failure
+
+    def read_error(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
+        """Return name, message and details of an error (`read_chat_error`)."""
+        return read_chat_error(body)
+
+    def names_error(self, body: bytes) -> bool:
+        """Return whether a body names an error."""
+        return _error_object(body) is not None
+
+    def remedy_of(self, path: str) -> str:
+        """Return what to do where the server has no such path."""
+        return f"see that {' and '.join(self.row.place)} is right" if self.row.place else CHAT_ADDRESS
+
+
+def read_chat_error(body: bytes) -> tuple[str, str, str]:
+    """Return name, message and details (as JSON text) of an error; the body's text where it names none.
+
+    OpenAI has `{"error": {"message", "type", "param", "code"}}`, where the code says more than the type; Azure adds
+    `innererror`; vLLM and OpenRouter have the status as the code, OpenRouter the upstream error in `metadata.raw`;
+    vLLM's older releases and Mistral leave out the object around it; Gemini has a list around it all, and a `status`;
+    FastAPI `{"detail": …}`.
+    """
+    error = _error_object(body)
+    if error is None:
+        return error_in(body)
+    inner = error.get("innererror")
+    inner_code = inner.get("code") if isinstance(inner, dict) else None
+    named = (error.get("code"), inner_code, error.get("type"), error.get("status"))
+    names = [each for each in named if isinstance(each, str) and each and not each.isdigit()]
+    name = next((each for each in names if ERRORS.meaning(each) is not None), names[0] if names else "")
+    message = error.get("message")
+    if not isinstance(message, str):
+        message = "" if message is None else msgspec.json.encode(message).decode()
+    message = _GATEWAY.sub("", message)
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if raw and message.startswith("Provider returned error"):
+        message += f": {raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()}"
+    details = {n: error[n] for n in ("code", "param", "innererror", "details", "metadata") if error.get(n) is not None}
+    return name, message, msgspec.json.encode(details).decode() if details else ""
+
+
+def status_in(body: bytes) -> int:
+    """Return the HTTP status that an error holds as its code; 0 where it holds none."""
+    error = _error_object(body) or {}
+    code = error.get("code")
+    code = int(code) if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3 else code
+    return code if isinstance(code, int) and 400 <= code < 600 else 0
+
+
+def wait_in(body: bytes) -> float | None:
+    """Return the seconds that an error asks to wait: Google's `RetryInfo`, or words; None where it asks for none."""
+    error = _error_object(body)
+    if error is None:
+        return None
+    details = error.get("details")
+    for each in details if isinstance(details, list) else ():
+        if isinstance(each, dict) and str(each.get("@type", "")).endswith("google.rpc.RetryInfo"):
+            return _bounded(duration_s(str(each.get("retryDelay", ""))))
+    found = _TRY_AGAIN.search(str(error.get("message", ""))[:2_000])
+    return _bounded(duration_s(found[1])) if found else None
+
+
+def refuses_bound(failure: Failure, bound: str) -> bool:
+    """Return whether a request was refused because its bound stands in this field."""
+    text = failure.message
+    named = failure.kind is FailureKind.REJECTED and failure.status in (400, 422) and bound in text
+    return named and _NAMED_BOUND.search(text) is not None and _WRONG_BOUND.search(text) is not None
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else min(seconds, RETRY_AFTER_MAX_S)
+
+
+def _error_object(body: bytes) -> dict[str, Any] | None:
+    """Return the object that describes an error; None where a body has none."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, dict):
+        return None
+    error = found.get("error")
+    if isinstance(error, dict):
+        return error
+    flat = found.get("object") == "error" or ("message" in found and ("type" in found or "code" in found))
+    if flat and not found.get("choices"):
+        return found
+    return None

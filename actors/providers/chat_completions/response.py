@@ -1,0 +1,208 @@
+"""Responses of chat completions: from the bytes of a completion to a canonical reply.
+
+The form: https://platform.openai.com/docs/api-reference/chat/object; `ChatCompletion` of the package `openai` 3.57. A
+reply is paid for once the model has written it, so it is kept if its answer can be read, whatever is wrong beside it.
+
+Differences between servers:
+
+- reasoning stands in `reasoning_content` (DeepSeek, SGLang, llama.cpp) or `reasoning` (OpenRouter, vLLM, Groq)
+- content is a text, null, or a list of parts (Mistral, which puts reasoning there as well)
+- arguments of a tool are a text that holds JSON, or an object (Ollama); a model may write broken JSON
+- tokens of reasoning are part of `completion_tokens` at OpenAI; xAI and Gemini count them in `total_tokens` alone
+  (UKGovernmentBEIS/inspect_ai#5528, Clarifai/clarifai-python#978)
+- tokens read from the cache are part of `prompt_tokens` everywhere, by several names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from actors.providers.messages.flawed_response import plain_value, plausible
+from actors.providers.messages.sse import tool_input
+from actors.providers.transport.body import UnreadableAnswer, json_bytes
+from actors.providers.transport.event_stream import StreamError
+from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
+from cortex.values.endings import CONTEXT_WINDOW
+from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
+
+STOP_REASONS: Final[Mapping[str, str]] = {
+    "stop": END_TURN,
+    "length": MAX_TOKENS,
+    "tool_calls": TOOL_USE,
+    "function_call": TOOL_USE,
+    "content_filter": REFUSAL,
+    "model_length": CONTEXT_WINDOW,  # Mistral: `CompletionChunk.finish_reason` of the package `mistralai`
+    "eos": END_TURN, "eos_token": END_TURN,  # Together; Hugging Face TGI
+    "stop_sequence": STOP_SEQUENCE,  # Hugging Face TGI
+    "end_turn": END_TURN, "max_tokens": MAX_TOKENS, "tool_use": TOOL_USE,  # gateways to Anthropic
+}  # fmt: skip
+"""Finish reason of a choice -> canonical stop reason. Others are kept as they are (`cortex.values.endings`)."""
+
+_BROKEN_OFF: Final = frozenset({"error", "insufficient_system_resource", "abort"})
+"""Finish reasons of an answer that the server broke off: OpenRouter; DeepSeek
+(https://api-docs.deepseek.com/api/create-chat-completion); vLLM and SGLang."""
+
+
+def read_completion(body: bytes) -> Reply:
+    """Return the completion in `body` as a canonical reply.
+
+    Raises UnreadableAnswer for an answer without a content that can be read, UnreadableResponse for a body that is no
+    JSON, and StreamError for one that names an error: OpenRouter answers so with status 200
+    (https://openrouter.ai/docs/api/reference/errors-and-debugging).
+    """
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(plain_value(body))
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, dict):
+        raise UnreadableAnswer(f"the answer is no completion: {type(found).__name__}, no object")
+    choices = found.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        if found.get("error"):
+            raise StreamError(found["error"])
+        raise UnreadableAnswer(f"the answer is no completion: it has no choices, but {', '.join(list(found)[:8])}")
+    choice = choices[0]
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise UnreadableAnswer("the answer is no completion: its choice holds no message")
+    reason = choice.get("finish_reason")
+    reason = reason if isinstance(reason, str) else ""
+    content, refused = _content(message, cut=reason == "length")
+    if reason in _BROKEN_OFF:
+        error = choice.get("error") or {"message": f"the server broke the answer off ({reason})"}
+        raise StreamError(error, bool(content))
+    stop_reason = STOP_REASONS.get(reason, reason)
+    if refused:
+        stop_reason = REFUSAL
+    elif stop_reason == END_TURN:
+        if any(block["type"] == "tool_use" for block in content):
+            stop_reason = TOOL_USE  # a forced tool ends with `stop` at OpenAI
+        elif isinstance(choice.get("stop_reason"), str):
+            stop_reason = STOP_SEQUENCE  # vLLM names the sequence there
+    usage = usage_of(found, bool(content))
+    return _reply(content, stop_reason, _name(found.get("model")), usage, _name(found.get("id")))
+
+
+def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:
+    """Return the reply to a prompt that a filter of the provider's declined."""
+    return _reply([{"type": "text", "text": why}] if why else [], REFUSAL, model, usage, "")
+
+
+def _reply(content: list[dict[str, Any]], stop_reason: str, model: str, usage: Usage, name: str) -> Reply:
+    try:
+        return canonical_reply(content, stop_reason=stop_reason, model=model, usage=usage, name=name)
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
+        clean = msgspec.json.decode(json_bytes([content, stop_reason, model, name]))
+        return canonical_reply(clean[0], stop_reason=clean[1], model=clean[2], usage=usage, name=clean[3])
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _content(message: Mapping[str, Any], cut: bool) -> tuple[list[dict[str, Any]], bool]:
+    """Return the blocks of a message, and whether it is a refusal. `cut`: its end is missing."""
+    blocks: list[dict[str, Any]] = []
+    thoughts, text, refused = "", "", ""
+    content = message.get("content")
+    if isinstance(content, str):
+        text = content
+    elif isinstance(content, list):
+        thoughts, text, refused = _parts(content)
+    elif content is not None:
+        text = msgspec.json.encode(content).decode()
+    said = next((message[name] for name in ("reasoning_content", "reasoning") if message.get(name)), "")
+    thoughts = said if isinstance(said, str) and said else thoughts
+    if isinstance(message.get("refusal"), str):
+        refused = refused or message["refusal"]
+    if thoughts:
+        blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
+    if text or refused:
+        blocks.append({"type": "text", "text": text or refused})
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        blocks += [_tool_use(call, at, cut) for at, call in enumerate(calls) if isinstance(call, dict)]
+    elif isinstance(message.get("function_call"), dict):
+        blocks.append(_tool_use({"function": message["function_call"]}, 0, cut))
+    return blocks, bool(refused)
+
+
+def _parts(parts: list[Any]) -> tuple[str, str, str]:
+    """Return thoughts, text and refusal of a content that is a list of parts."""
+    found = {"thinking": "", "text": "", "refusal": ""}
+    for part in parts:
+        if isinstance(part, str):
+            found["text"] += part
+        elif isinstance(part, dict):
+            kind = part.get("type", "text")
+            value = part.get(kind)
+            if isinstance(value, list):  # Mistral's thoughts are parts again
+                value = _parts(value)[1]
+            if kind in found and isinstance(value, str):
+                found[kind] += value
+    return found["thinking"], found["text"], found["refusal"]
+
+
+def _tool_use(call: Mapping[str, Any], at: int, cut: bool) -> dict[str, Any]:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    name = _name(call.get("id")) or f"call_{at}"
+    return {"type": "tool_use", "id": name, "name": _name(function.get("name")),
+            "input": _arguments(function.get("arguments"), cut)}  # fmt: skip
+
+
+def _arguments(arguments: Any, cut: bool) -> Any:
+    """Return the input of a tool: an object where it can be read, numbers to the digit; of a reply that was cut its
+    whole parts; else the text as it came, so that whoever reads it asks for another reply."""
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    text = arguments.strip()
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        try:
+            return tool_input(text) if cut else arguments
+        except ValueError:
+            return arguments
+    return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1)) if isinstance(found, dict) else arguments
+
+
+# -- usage -----------------------------------------------------------------------------------------------------------
+
+
+def usage_of(found: Mapping[str, Any], has_content: bool) -> Usage:
+    """Return the usage of a completion in the canonical form; `UNKNOWN_USAGE` where a count is missing or impossible.
+
+    Tokens that were read from a cache or written to it are taken out of those of the prompt. Output is what is left of
+    the total, where that is more than `completion_tokens`: reasoning that is counted nowhere else.
+    """
+    reported = found.get("usage")
+    if not isinstance(reported, dict):
+        return UNKNOWN_USAGE
+    prompt, output = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
+    if prompt is None or output is None:
+        return UNKNOWN_USAGE
+    total = _count(reported.get("total_tokens"))
+    if total is not None and total - prompt > output:
+        output = total - prompt
+    details = reported.get("prompt_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    read = next(filter(None, (_count(value) for value in (
+        details.get("cached_tokens"), reported.get("prompt_cache_hit_tokens"), reported.get("cached_tokens"),
+    ))), 0)  # fmt: skip
+    read = min(read, prompt)
+    written = min(_count(details.get("cache_write_tokens")) or 0, prompt - read)
+    return plausible(Usage(prompt - read - written, output, read, written), has_content)
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= COUNT_MAX else None

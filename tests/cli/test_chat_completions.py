@@ -1,0 +1,163 @@
+"""Jobs over OpenAI's chat completions, from end to end: what holds over the Messages API holds over these."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.cli_runner import each_once, environment, requests, started, until
+
+KEY = "sk-made-up-of-openai-0123"
+ROWS = 200
+
+
+@contextmanager
+def simulated(*settings: str) -> Iterator[str]:
+    """A simulated provider in its own process: its URL."""
+    with started("simulate", "--port", 0, *(each for one in settings for each in ("-s", one))) as server:
+        assert server.stdout is not None
+        yield re.findall(r"http://\S+", server.stdout.readline())[0].rstrip("/")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The provider of all tests but one; each sets what it needs, and the defaults again (``settings``)."""
+    with simulated("error=0") as url:
+        yield url
+
+
+@pytest.fixture
+def settings(server: str) -> Iterator[Callable[..., None]]:
+    yield lambda **changes: change(server, changes)
+    change(server, {"keys": [], "models": [], "faults": {}, "rpm": None, "burst_s": 60})
+
+
+def change(url: str, changes: dict[str, Any]) -> None:
+    urllib.request.urlopen(f"{url}/_sim/settings", data=json.dumps(changes).encode()).close()
+
+
+def stats(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/_sim/stats") as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+
+
+def table(path: str, rows: int) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([("id", "text"), *((f"r{at}", f"Ticket {at}: it crashes") for at in range(rows))])
+
+
+def test_a_job_that_is_killed_pays_for_each_row_once_at_the_price_of_openai(cortex):
+    requests(Path("in.jsonl"), ROWS, model="gpt-5-mini")
+    with simulated("latency_ms=40", "latency_spread=0") as url:
+        where = ("--api", "chat", "--base-url", f"{url}/v1", "--concurrency", 8, "--max-cost", 1)
+        command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *where)
+        with started(*command, env=environment(OPENAI_API_KEY=KEY)) as child:
+            until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) >= 40)
+            child.kill()
+            child.wait()
+        done = cortex(*command, "--json")
+        seen = stats(url)
+    assert (done.code, done.last["rows_succeeded"]) == (0, ROWS), done.err
+    each_once(Path("out.jsonl"), ROWS)
+    assert seen["complete_answers"] <= ROWS + 8, "a crash re-pays at most what was in flight"
+    message = json.loads(Path("out.jsonl").read_text().splitlines()[0])["result"]["message"]
+    usage = message["usage"]
+    assert (message["type"], message["stop_reason"], message["model"]) == ("message", "end_turn", "gpt-5-mini")
+    usd = ROWS * (usage["input_tokens"] * 0.25 + usage["output_tokens"] * 2.00) / 1e6  # genai-prices: openai
+    assert done.last["cost_usd"] == pytest.approx(usd, rel=0.2)
+    assert cortex("status", "mine", "--json").last["route"] == f"gpt-5-mini at openai://+{url}"
+    assert KEY not in done.out + done.err
+
+
+@pytest.mark.parametrize("how", ["format", "tool", "prompt"])
+def test_a_schema_is_kept_in_each_form_and_the_answers_are_those_of_the_messages_api(cortex, how, server, monkeypatch):
+    table("in.csv", 12)
+    Path("schema.json").write_text(json.dumps({
+        "type": "object", "properties": {"label": {"enum": ["bug", "praise"]}}, "required": ["label"],
+    }))  # fmt: skip
+    asks = ("batch", "in.csv", "--prompt", "Label: {{text}}", "--id", "id", "--schema", "schema.json", "--ordered",
+            "--schema-as", how, "--model", how, "--base-url", server)  # fmt: skip
+    before = stats(server)["worked"]
+    assert cortex(*asks, "-o", "chat.csv", "--api", "chat", "--job", "chat").code == 0
+    assert stats(server)["worked"] == before + 12
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    assert cortex(*asks, "-o", "messages.csv", "--job", "messages").code == 0
+    assert Path("chat.csv").read_text() == Path("messages.csv").read_text()
+
+
+def test_limits_in_headers_are_kept_and_faults_are_retried(cortex, server, settings, monkeypatch):
+    requests(Path("in.jsonl"), 60, model="gpt-5-mini")
+    settings(rpm=1_200, burst_s=2)
+    before = stats(server)["throttled_by_limit"]
+    there = ("--api", "chat", "--base-url", server, "--fresh", "--json")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *there)
+    assert (done.code, done.last["rows_succeeded"]) == (0, 60), done.err
+    assert stats(server)["throttled_by_limit"] - before <= 6
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)  # a command takes it out of its environment
+    settings(rpm=None, faults={"overloaded": 0.1, "truncated": 0.1, "reset": 0.1, "invalid_json": 0.1})
+    done = cortex("batch", "in.jsonl", "-o", "faults.jsonl", "--job", "faults", *there)
+    assert (done.code, done.last["rows_succeeded"]) == (0, 60), done.err
+    assert done.last["failures"]
+
+
+def test_long_replies_are_streamed(cortex, server):
+    table("in.csv", 6)
+    done = cortex("batch", "in.csv", "--prompt", "Topic: {{text}}", "--id", "id", "-o", "out.csv", "--model", "gpt-5",
+                  "--api", "chat", "--base-url", server, "--max-output-tokens", 9_000, "--json")  # fmt: skip
+    assert (done.code, done.last["rows_succeeded"]) == (0, 6), done.err
+    assert done.last["cost_usd"] > 0
+
+
+def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
+    requests(Path("in.jsonl"), 1)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "m")
+    cortex(*job, "--api", "responses").refused("--api 'responses': give messages or chat")
+    cortex(*job, "--api", "messages", "--provider", "groq").refused("--provider groq is asked by another")
+    cortex(*job, "--provider", "openai", "--via", "batches").refused("--via batches: openai takes no message batches")
+    cortex(*job, "--provider", "azure").refused("no resource: give --provider azure,resource=NAME")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    cortex(*job, "--provider", "openai").refused("--provider openai: no key: set a good key in OPENAI_API_KEY")
+
+
+def test_a_wrong_key_and_a_wrong_model_are_named(cortex, server, settings, monkeypatch):
+    requests(Path("in.jsonl"), 3, model="gpt-5-mini")
+    settings(keys=["another-key-0123456789"], models=["gpt-5-mini"])
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--fresh", "--overwrite", "--api", "chat", "--base-url", server)
+    wrong = cortex(*job, "--job", "a")
+    monkeypatch.setenv("CORTEX_SERVER_KEY", "another-key-0123456789")
+    missing = cortex(*job, "--job", "b", "--model", "gpt-9")
+    assert (wrong.code, missing.code) == (3, 3)
+    assert "set the key of that server in CORTEX_SERVER_KEY or --api-key-file" in wrong.err
+    assert "gpt-9" in missing.err and "give a --model that is served there" in missing.err
+    assert KEY not in wrong.out + wrong.err
+
+
+def test_the_doctor_checks_the_key_the_list_of_models_and_one_call(cortex, server, settings, monkeypatch):
+    def found(*more: object) -> dict[str, Any]:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        done = cortex("doctor", "--api", "chat", "--json", *more)
+        assert KEY not in done.out + done.err
+        return {each["check"]: each for each in json.loads(done.out)["findings"]}
+
+    settings(models=["gpt-5-mini"])
+    facts = found("--base-url", server, "--model", "gpt-5-mini", "--paid")
+    assert [facts[name]["state"] for name in ("key", "account", "model", "credit")] == ["ok"] * 4
+    assert f"{server}/v1 accepts the key" in facts["account"]["said"]
+    facts = found("--base-url", f"{server}/v1", "--model", "gpt-9")
+    assert "it is not in the list of models (gpt-5-mini)" in facts["model"]["said"]

@@ -1,0 +1,211 @@
+"""Client of chat completions against a server of this machine: what is sent, and what each answer becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actors.providers.chat_completions.client import STREAM_ABOVE_TOKENS, ChatModel, model_of
+from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
+from actors.providers.credentials.credential import CredentialError
+from actors.providers.registry import PROVIDERS, address_in, is_own_server, of_api, of_endpoint
+from cortex.values.endings import Ending
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+from tests.edge.providers.test_chat_errors import AZURE_FILTER, openai
+from tests.edge.providers.test_chat_response import chunks, completion, events
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, Step, http
+
+KEY = "sk-made-up-0123456789"
+BODY = json.dumps({"model": "gpt", "max_tokens": 8, "messages": [{"role": "user", "content": "Yes?"}]}).encode()
+YES = completion({"content": "yes"})
+
+
+def client(server: Scripted, environ: dict[str, str] | None = None, provider: str = "openai", **where: str) -> ChatModel:
+    account = opened(ProviderLocation(provider=provider, base_url=server.url, **where), environ or {"OPENAI_API_KEY": KEY})
+    return model_of(ClientSpec(endpoint=account.endpoint, provider=provider, credential=account.credential))
+
+
+async def asked(script: Callable[[Asked], Answer], body: bytes = BODY, tokens: int = 8) -> tuple[Any, list[Asked], ChatModel]:
+    with served(script) as server:
+        model = client(server)
+        found = await model.call(body, output_tokens_max=tokens, timeout_s=5)
+        await model.close()
+        return found, server.asked, model
+
+
+async def test_a_call_is_sent_with_its_key_and_its_limits_are_heard() -> None:
+    limits = {"x_ratelimit_limit_requests": "60", "x_ratelimit_remaining_requests": "59", "x_ratelimit_reset_requests": "1s"}
+    found, requests, model = await asked(lambda _: http(YES, **limits))
+    assert isinstance(found, Reply) and (found.text, found.usage) == ("yes", Usage(10, 3))
+    assert (requests[0].target, requests[0].headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert requests[0].json == {"model": "gpt", "messages": [{"role": "user", "content": "Yes?"}], "max_tokens": 8}
+    assert model.rate is not None and model.rate.requests.limit == 60
+    assert KEY not in repr(model)
+
+
+async def test_a_long_reply_is_streamed() -> None:
+    stream = events(chunks({"content": "y"}, {"content": "es"}))
+    found, requests, _ = await asked(lambda _: http(stream, content_type="text/event-stream"), tokens=STREAM_ABOVE_TOKENS + 1)
+    assert isinstance(found, Reply) and (found.text, found.usage) == ("yes", Usage(10, 3))
+    assert requests[0].json["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "came"),
+    [
+        (http(openai("slow", "requests", "rate_limit_exceeded"), 429), FailureKind.THROTTLED, False),
+        (http({"error": {"code": 502, "message": "upstream"}}), FailureKind.TRANSIENT, False),
+        (http({"choices": []}), FailureKind.UNREADABLE, True),
+        (http(b"<html>One moment</html>", content_type="text/html"), FailureKind.TRANSIENT, False),
+        (http(events([*chunks({"content": "y"})[:1], {"error": {"code": 503, "message": "full"}}]),
+              content_type="text/event-stream"), FailureKind.OVERLOADED, True),
+        ([Step.RESET], FailureKind.TRANSIENT, False),
+    ],
+)  # fmt: skip
+async def test_each_failure_has_its_kind(answer: Answer, kind: FailureKind, came: bool) -> None:
+    found, _, _ = await asked(lambda _: answer)
+    assert isinstance(found, Failure) and (found.kind, found.answer_came) == (kind, came)
+
+
+async def test_a_model_that_wants_the_other_bound_gets_it_from_then_on() -> None:
+    def script(asked: Asked) -> Answer:
+        if "max_tokens" in asked.json:
+            return http(openai("Unsupported parameter: 'max_tokens' is not supported with this model."), 400)
+        return http(YES)
+
+    with served(script) as server:
+        model = client(server)
+        for _ in range(2):
+            assert isinstance(await model.call(BODY, output_tokens_max=8, timeout_s=5), Reply)
+        await model.close()
+        assert [sorted(each.json.keys() & {"max_tokens", "max_completion_tokens"}) for each in server.asked] == [
+            ["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"],
+        ]  # fmt: skip
+
+
+async def test_a_server_that_refuses_both_bounds_is_asked_twice_and_no_more() -> None:
+    found, requests, _ = await asked(lambda a: http(openai(f"Unsupported: {[n for n in a.json if 'max_' in n]}"), 400))
+    assert isinstance(found, Failure) and found.kind is FailureKind.REJECTED
+    assert len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "usage"),
+    [
+        (http(AZURE_FILTER, 400), Usage(unknown=True)),  # billed for its prompt
+        (http(openai("flagged as potentially violating our usage policy", code="invalid_prompt"), 400), Usage()),
+    ],
+)
+async def test_a_prompt_that_a_filter_declines_is_a_refusal_not_a_failure(answer: Answer, usage: Usage) -> None:
+    found, _, _ = await asked(lambda _: answer)
+    assert isinstance(found, Reply) and (found.ending, found.usage, found.model) == (Ending.REFUSED, usage, "gpt")
+
+
+@pytest.mark.parametrize("body", [b"[]", b'{"model":"m","messages":[{"role":"user","content":[{"type":"search_result"}]}]}'])
+async def test_a_request_without_counterpart_is_rejected_unsent(body: bytes) -> None:
+    found, requests, _ = await asked(lambda _: http(YES), body)
+    assert isinstance(found, Failure) and (found.kind, found.sent, requests) == (FailureKind.REJECTED, False, [])
+
+
+async def test_a_renewed_key_is_read_from_its_file(tmp_path: Any) -> None:
+    (tmp_path / "key").write_text("sk-old-made-up-0123")
+
+    def script(asked: Asked) -> Answer:
+        if "old" in asked.headers["authorization"]:
+            (tmp_path / "key").write_text("sk-new-made-up-0123")
+            return http(openai("Incorrect API key provided", code="invalid_api_key"), 401)
+        return http(YES)
+
+    with served(script) as server:
+        model = client(server, {}, key_file=str(tmp_path / "key"))
+        found = await model.call(BODY, output_tokens_max=8, timeout_s=5)
+        await model.close()
+    assert isinstance(found, Reply), found
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+CHAT_ROWS = [row for row in PROVIDERS.values() if "chat_completions" in row.client]
+
+
+def environ_of(row: Any) -> dict[str, str]:
+    return {row.key_variable: KEY}
+
+
+@pytest.mark.parametrize("row", CHAT_ROWS, ids=lambda row: row.name)
+def test_each_provider_is_asked_at_its_address_under_its_own_key(row: Any) -> None:
+    place = {"resource": "r"} if row.place else {}
+    account = opened(ProviderLocation(provider=row.name, **place), environ_of(row))
+    model = model_of(ClientSpec(endpoint=account.endpoint, provider=row.name, credential=account.credential))
+    url = {
+        "openai": "https://api.openai.com/v1", "azure": "https://r.openai.azure.com/openai/v1",
+        "gemini": "https://generativelanguage.googleapis.com/v1beta/openai", "groq": "https://api.groq.com/openai/v1",
+        "openrouter": "https://openrouter.ai/api/v1", "mistral": "https://api.mistral.ai/v1",
+        "together": "https://api.together.xyz/v1", "deepseek": "https://api.deepseek.com/v1",
+    }[row.name]  # fmt: skip
+    assert model.url == url
+    assert of_endpoint(account.endpoint) is row
+    header = ("api-key", KEY) if row.name == "azure" else ("Authorization", f"Bearer {KEY}")
+    assert header in model._headers(account.credential)
+    with pytest.raises(CredentialError, match=f"no key: set a good key in {row.key_variable}"):
+        opened(ProviderLocation(provider=row.name, **place), {})
+
+
+@pytest.mark.parametrize(
+    ("base_url", "endpoint", "asked_at"),
+    [
+        ("http://gpu:8000", "openai://+http://gpu:8000", "http://gpu:8000/v1"),
+        ("http://gpu:8000/v1/", "openai://+http://gpu:8000", "http://gpu:8000/v1"),
+        ("http://gpu:8000/v1/chat/completions", "openai://+http://gpu:8000", "http://gpu:8000/v1"),
+        ("https://x.example/api/paas/v4", "openai://+https://x.example/api/paas/v4", "https://x.example/api/paas/v4"),
+        ("https://x.example/inference", "openai://+https://x.example/inference", "https://x.example/inference"),
+    ],
+)
+def test_addresses_as_users_write_them(base_url: str, endpoint: str, asked_at: str) -> None:
+    account = opened(ProviderLocation(provider="openai", base_url=base_url), {})
+    assert account.endpoint == endpoint
+    assert model_of(ClientSpec(endpoint=endpoint, provider="openai", credential=account.credential)).url == asked_at
+
+
+def test_a_server_of_ones_own_needs_no_key_and_has_one_to_itself() -> None:
+    account = opened(ProviderLocation(provider="openai", base_url="http://gpu:8000"), {})
+    assert account.credential is not None and not account.credential.api_key
+    assert is_own_server(account.endpoint) and address_in(account.endpoint) == "http://gpu:8000"
+    both = {"OPENAI_API_KEY": KEY, "CORTEX_SERVER_KEY": "of-the-server"}
+    account = opened(ProviderLocation(provider="openai", base_url="http://gpu:8000"), both)
+    assert account.credential is not None and account.credential.api_key == "of-the-server"
+    assert is_own_server("https://api.deepseek.com/anthropic")  # a server of the Messages API there
+
+
+def test_an_organisation_is_named_to_openai_alone() -> None:
+    environ = {"OPENAI_API_KEY": KEY, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "p-1"}
+    named = opened(ProviderLocation(provider="openai"), environ).credential
+    assert named is not None and dict(named.custom_headers) == {"OpenAI-Organization": "org-1", "OpenAI-Project": "p-1"}
+    elsewhere = opened(ProviderLocation(provider="openai", base_url="http://gpu:8000"), environ).credential
+    assert elsewhere is not None and not elsewhere.custom_headers
+
+
+@pytest.mark.parametrize(
+    ("location", "environ", "problem"),
+    [
+        ({}, {}, "no resource: give --provider azure,resource=NAME, or set AZURE_OPENAI_ENDPOINT"),
+        ({"resource": "r", "base_url": "http://gw:8"}, {}, "resource=r and an address"),
+    ],
+)
+def test_azure_needs_one_place(location: dict[str, str], environ: dict[str, str], problem: str) -> None:
+    with pytest.raises(CredentialError, match=problem):
+        opened(ProviderLocation(provider="azure", **location), {"AZURE_OPENAI_API_KEY": KEY} | environ)
+
+
+def test_an_api_and_an_address_lead_to_a_row() -> None:
+    def name(api: str, url: str) -> str:
+        row = of_api(api, url)
+        return row.name if row is not None else ""
+
+    assert [name("chat", url) for url in ("", "gpu:8000", "https://api.groq.com/openai/v1")] == ["openai", "openai", "groq"]
+    assert (name("messages", "http://gpu:8000"), name("responses", "")) == ("anthropic", "")

@@ -1,0 +1,204 @@
+"""Errors of chat completions as servers send them, each with its source; bodies are written by hand from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.providers.chat_completions.errors import ChatFailures, refuses_bound
+from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
+from actors.providers.registry import row_of
+from actors.providers.remedies import CHAT_ADDRESS, MODEL
+from actors.providers.transport.response_headers import duration_s
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import RateLimits, ReportedBucket
+from tests.edge.support.scripted_http_server import compact
+
+K = FailureKind
+TPM = (
+    "Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29500, "
+    "Requested 900. Please try again in 800ms. Visit https://platform.openai.com/account/rate-limits to learn more."
+)
+AZURE_FILTER = {
+    "error": {
+        "message": "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+        "type": None, "param": "prompt", "code": "content_filter", "status": 400,
+        "innererror": {"code": "ResponsibleAIPolicyViolation",
+                       "content_filter_result": {"violence": {"filtered": True, "severity": "high"}}},
+    }
+}  # fmt: skip
+GEMINI_QUOTA = [
+    {"error": {"code": 429, "message": "You exceeded your current quota, please check your plan and billing details.",
+               "status": "RESOURCE_EXHAUSTED",
+               "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}]}}
+]  # fmt: skip
+
+
+def openai(message: str, kind: str = "invalid_request_error", code: Any = None, param: Any = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def read(status: int, body: Any, **headers: str) -> Failure:
+    reader = ChatFailures(row_of("openai"), lambda text: text, "http://gpu:8000/v1")
+    data = body if isinstance(body, bytes) else compact(body)
+    return reader.of_response(status, {name.replace("_", "-"): v for name, v in headers.items()}, data, "/chat/completions")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        # OpenAI: https://platform.openai.com/docs/guides/error-codes
+        (401, openai("Incorrect API key provided: sk-…", code="invalid_api_key"), K.UNAUTHORISED),
+        (403, openai("Country, region, or territory not supported", "request_forbidden",
+                     "unsupported_country_region_territory"), K.BLOCKED),
+        (429, openai(TPM, "tokens", "rate_limit_exceeded"), K.THROTTLED),
+        (429, openai("Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, "
+                     "Requested 40000.", "tokens", "rate_limit_exceeded"), K.TOO_LARGE),
+        (429, openai("You exceeded your current quota, please check your plan and billing details.",
+                     "insufficient_quota", "insufficient_quota"), K.BLOCKED),
+        (404, openai("The model `gpt-9` does not exist or you do not have access to it.", code="model_not_found"),
+         K.BLOCKED),
+        (400, openai("This model's maximum context length is 128000 tokens. However, your messages resulted in 130005 "
+                     "tokens.", code="context_length_exceeded", param="messages"), K.TOO_LARGE),
+        (400, openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+                     code="invalid_prompt"), K.REFUSED),
+        (400, openai("Invalid schema for response_format 'answer'", param="response_format"), K.REJECTED),
+        (500, openai("The server had an error while processing your request.", "server_error"), K.TRANSIENT),
+        (503, openai("The engine is currently overloaded, please try again later.", "server_error"), K.OVERLOADED),
+        # Azure: https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
+        (400, AZURE_FILTER, K.REFUSED),
+        (404, openai("The API deployment for this resource does not exist.", code="DeploymentNotFound"), K.BLOCKED),
+        # vLLM: the status as code; older releases without the object around it; FastAPI's form
+        (400, openai("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+                     "BadRequestError", 400), K.TOO_LARGE),
+        (400, {"object": "error", "type": "BadRequestError", "code": 400,
+               "message": "The decoder prompt (length 5000) is longer than the maximum model length of 4096."},
+         K.TOO_LARGE),
+        (404, openai("The model `m` does not exist.", "NotFoundError", 404), K.BLOCKED),
+        (422, {"detail": [{"loc": ["body", "max_tokens"], "msg": "Input should be a valid integer"}]}, K.REJECTED),
+        # llama.cpp: tools/server
+        (400, {"error": {"code": 400, "type": "exceed_context_size_error",
+                         "message": "the request exceeds the available context size, try increasing it"}}, K.TOO_LARGE),
+        (503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, K.OVERLOADED),
+        # Ollama: openai/openai.go
+        (404, openai('model "llama9" not found, try pulling it first', "api_error"), K.BLOCKED),
+        # OpenRouter: https://openrouter.ai/docs/api/reference/errors-and-debugging
+        (402, {"error": {"code": 402, "message": "Insufficient credits"}}, K.BLOCKED),
+        (403, {"error": {"code": 403, "message": "Your chosen model requires moderation and your input was flagged",
+                         "metadata": {"reasons": ["violence"], "flagged_input": "…"}}}, K.REFUSED),
+        (404, {"error": {"code": 404, "message": "No endpoints found for a/b."}}, K.BLOCKED),
+        (400, {"error": {"code": 400, "message": "Provider returned error",
+                         "metadata": {"raw": '{"message":"This endpoint\'s maximum context length is 8192 tokens"}'}}},
+         K.TOO_LARGE),
+        (200, {"error": {"code": 429, "message": "Rate limit exceeded: free-models-per-min."}}, K.THROTTLED),
+        (200, {"error": {"code": 502, "message": "upstream"}}, K.TRANSIENT),
+        # Gemini: https://ai.google.dev/gemini-api/docs/troubleshooting
+        (429, GEMINI_QUOTA, K.THROTTLED),
+        (404, [{"error": {"code": 404, "status": "NOT_FOUND",
+                          "message": "models/g is not found for API version v1main, or is not supported"}}], K.BLOCKED),
+        (400, [{"error": {"code": 400, "status": "INVALID_ARGUMENT",
+                          "message": "The input token count (1200000) exceeds the maximum number of tokens allowed"}}],
+         K.TOO_LARGE),
+        (503, [{"error": {"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}}], K.OVERLOADED),
+        # Groq: https://console.groq.com/docs/errors
+        (413, openai("Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000", "tokens",
+                     "rate_limit_exceeded"), K.TOO_LARGE),
+        (498, openai("Flex tier capacity exceeded", code="capacity_exceeded"), K.OVERLOADED),
+        # Mistral, DeepSeek, Together: https://docs.together.ai/docs/error-codes
+        (400, {"object": "error", "message": "Invalid model: m", "type": "invalid_model", "code": "1500"}, K.BLOCKED),
+        (402, openai("Insufficient Balance", "unknown_error", "invalid_request_error"), K.BLOCKED),
+        (400, openai("Content Exists Risk"), K.REFUSED),
+        (403, {"error": {"message": "Input token count + max_tokens parameter must be less than the context length of "
+                                    "the model being queried."}}, K.TOO_LARGE),
+        # LiteLLM passes on what it was told, by Anthropic too
+        (400, openai("litellm.BadRequestError: AnthropicException - Your credit balance is too low", None, "400"), K.BLOCKED),
+    ],
+)  # fmt: skip
+def test_errors_of_servers(status: int, body: Any, kind: FailureKind) -> None:
+    assert read(status, body).kind is kind
+
+
+def test_messages_say_which_model_is_missing_and_what_the_upstream_said() -> None:
+    assert read(404, openai("The model `gpt-9` does not exist", code="model_not_found")).message.endswith(f": {MODEL}")
+    raw = {"error": {"code": 400, "message": "Provider returned error", "metadata": {"raw": "no such tool"}}}
+    assert read(400, raw).message == "Provider returned error: no such tool"
+
+
+@pytest.mark.parametrize("body", [b"<html><h1>404</h1></html>", b"404 page not found", b'{"detail":"Not Found"}'])
+def test_an_address_without_the_api_is_named_with_what_to_do(body: bytes) -> None:
+    found = read(404, body)
+    assert found.kind is K.BLOCKED
+    assert "http://gpu:8000/v1/chat/completions answered 404" in found.message and found.message.endswith(CHAT_ADDRESS)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "wait_s"),
+    [
+        (openai(TPM, "tokens", "rate_limit_exceeded"), {}, 0.8),
+        (openai("… Please try again in 6m0s.", "requests", "rate_limit_exceeded"), {}, 360.0),
+        (openai("… Please try again in 7.66s. Need more tokens?", "tokens", "rate_limit_exceeded"), {}, 7.66),
+        (openai(TPM, "tokens", "rate_limit_exceeded"), {"retry_after": "2"}, 2.0),
+        (openai(TPM, "tokens", "rate_limit_exceeded"), {"retry_after": "2", "retry_after_ms": "1500"}, 1.5),
+        (GEMINI_QUOTA, {}, 34.07),
+        (openai("slow down"), {}, None),
+    ],
+)
+def test_the_wait_that_is_asked_for(body: Any, headers: dict[str, str], wait_s: float | None) -> None:
+    assert read(429, body, **headers).retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "bound", "refused"),
+    [
+        ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+         400, "max_tokens", True),
+        ("Unrecognized request argument supplied: max_completion_tokens", 400, "max_completion_tokens", True),
+        ('{"detail":[{"loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]}', 422,
+         "max_completion_tokens", True),
+        ("max_tokens is too large: 9000. This model supports at most 4096 completion tokens", 400, "max_tokens", False),
+        ("max_tokens is not supported", 500, "max_tokens", False),
+        ("temperature is not supported", 400, "max_tokens", False),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_the_field_of_the_bound(message: str, status: int, bound: str, refused: bool) -> None:
+    assert refuses_bound(read(status, openai(message)), bound) == refused
+
+
+# -- rate limits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("6m0s", 360.0), ("1s", 1.0), ("20ms", 0.02), ("1h2m3.5s", 3_723.5), ("2m59.56s", 179.56), ("12", 12.0),
+        ("1d", 86_400.0), ("", None), (None, None), ("soon", None), ("1s ago", None), ("-1", None),
+    ],
+)  # fmt: skip
+def test_durations(text: str | None, seconds: float | None) -> None:
+    assert duration_s(text) == seconds
+
+
+def headers(**values: str) -> dict[str, str]:
+    return {f"x-ratelimit-{name.replace('_', '-')}": value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "tokens"),
+    [
+        (headers(limit_requests="5000", remaining_requests="4999", reset_requests="12ms", limit_tokens="160000",
+                 remaining_tokens="159976", reset_tokens="9ms"),  # OpenAI
+         ReportedBucket(5_000, 4_999, 0.012), ReportedBucket(160_000, 159_976, 0.009)),
+        (headers(limit_requests="-1", remaining_requests="-1", limit_tokens="-1", reset_tokens="0"),  # Azure
+         ReportedBucket(), ReportedBucket()),
+        (headers(limit_requests="14400", remaining_requests="14370", reset_requests="2m59.56s", limit_tokens="18000",
+                 remaining_tokens="17997", reset_tokens="7.66ms"),  # Groq: requests of a day
+         ReportedBucket(), ReportedBucket(18_000, 17_997, 0.00766)),
+        (headers(limit_tokens_minute="500000", remaining_tokens_minute="499990"),  # Mistral
+         ReportedBucket(), ReportedBucket(500_000, 499_990, None)),
+    ],
+)  # fmt: skip
+def test_limits_in_headers(given: dict[str, str], requests: ReportedBucket, tokens: ReportedBucket) -> None:
+    assert reports_limits(given)
+    assert rate_limits(given) == RateLimits(requests, tokens)
+    assert not reports_limits({"content-type": "application/json"})
