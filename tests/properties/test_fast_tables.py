@@ -1,17 +1,23 @@
-"""Fast paths of tables. Each gives what the general path gives, or leaves the value to it."""
+"""Fast paths of tables: an answer read by a typed decoder, a result put together from
+bytes. Each gives what the general path gives, or leaves the value to it."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.values.reply import Malformed
+from cortex.programs.table import Table
+from cortex.state.changes import Emit
+from cortex.state.state import Goal, State
+from cortex.values.reply import Malformed, Reply, Usage
 from cortex.values.schema import AnswerShape
+from tests.support.state_machine_harness import terms
 
 NAMES = ["a", "b", 'a"b', "é", "field_0"]
 SCALARS = ("string", "integer", "number", "boolean", "null")
@@ -98,3 +104,47 @@ def test_the_decoder_takes_what_fits_a_usual_schema_and_leaves_the_rest(name: st
     assert msgspec.json.encode(answer) == f'{{"{name}":{fits}}}'.encode()
     for other in (f'{{"{name}": {misfit}}}', "{}", f'{{"{name}": {fits}, "more": 1}}', "[]", "x"):
         assert shape.fast_read(other) is None
+
+
+TEXTS = st.sampled_from(["", " ", "a", "é%s", 'say "x"', "two\nlines", "\\u00e9", "-0", "{{a}}", "\u2028"])
+VALUES = TEXTS | TEXTS | st.sampled_from([0, 1, -1.5, None, True, [1, "é"], {"a": None}, msgspec.Raw(b"-0"), msgspec.Raw(b"1E5")])
+ROWS = st.dictionaries(st.sampled_from(["id", "a", "b", 'a"b']), VALUES, max_size=4).map(msgspec.json.encode)
+
+
+def lines(program: Table, key: str, row: bytes, text: str, *, fast: bool) -> Any:
+    """The changes that follow from a reply to a row, in words."""
+    goal = Goal("row", [key, row, None, 0, 0])
+    reply = Reply(msgspec.json.encode({"content": [{"type": "text", "text": text}]}), "end_turn", "m", Usage(1, 1))
+    with mock.patch.object(Table, "_fast_line", Table._fast_line if fast else lambda *given: None):
+        changes = list(program.absorb(State(terms=terms()), goal, reply))
+    return [change.value if type(change) is Emit else type(change) for change in changes], [
+        change.ending for change in changes if type(change) is Emit
+    ]
+
+
+SHAPE = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}, "é": {"type": "string"}}, "required": ["n"]})
+
+
+@given(
+    st.sampled_from(["id", "id", "a", "n", "answer", 'a"b']), st.sampled_from(["", SHAPE]),
+    st.sampled_from([{}, {}, {}, {"schema_as": "tool"}, {"with_input": True}, {"meta": True}, {"ordered": True}]),
+    st.sampled_from(["", "fail"]), ROWS, TEXTS,
+    TEXTS | st.sampled_from(['{"n":1}', '{"é":"\\n","n":1}', '{"n":1.0}', '{"n":"x"}', '```\n{"n":2}\n```']),
+)  # fmt: skip
+def test_a_result_from_bytes_is_the_same_result(id_, schema, options, on_cut, row, key, text) -> None:
+    program = Table(prompt="{{a}}", id=id_, schema=schema, on_cut=on_cut, **options)
+    assert lines(program, key, row, text, fast=True) == lines(program, key, row, text, fast=False)
+
+
+@pytest.mark.parametrize("schema", ["", SHAPE])
+@pytest.mark.parametrize(
+    ("key", "row", "id_"),
+    [
+        ("x", b'{"id":"x","a":"b"}', b'"x"'), ("x", b'{"a":"b","id":"x"}', b'"x"'), ("x", b'{"id":" x","a":"b"}', b'" x"'),
+        ("1", b'{"id":1.0,"a":"b"}', b"1.0"), ("0", b'{"id":-0,"a":"b"}', b"-0"), ("3", b'{"a":"id"}', b'"3"'),
+        ('say "x"', rb'{"id":"say \"x\"","a":"b"}', rb'"say \"x\""'),
+    ],
+)  # fmt: skip
+def test_a_result_from_bytes_has_the_id_as_it_is_written(schema: str, key: str, row: bytes, id_: bytes) -> None:
+    text, rest = ('{"n":7}', b'"n":7,"\xc3\xa9":null,"answer":null') if schema else ("yes", b'"answer":"yes"')
+    assert Table(prompt="{{a}}", id="id", schema=schema)._fast_line(key, row, text) == b'{"id":%b,%b,"error":null}' % (id_, rest)
