@@ -159,7 +159,8 @@ class Table(Program, frozen=True):
         """
         model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
         alike = self.prompt and len(k.terms.routes) == 1 and k.on_decision is None
-        render = _template(self.prompt).render if alike else None
+        template = _template(self.prompt) if alike else None
+        fast_render = template.fast_render if template is not None else None
         fitting = framed = -1  # ``max_tokens`` that leaves room for a prompt
         refused, before, after, besides = "", b"", b"", None
         for goal in k.open("row"):
@@ -171,16 +172,20 @@ class Table(Program, frozen=True):
                 sample = f"{key}\x1f{goal.resamples}"
             if edition:
                 sample = f"{sample}\x1e{edition}"
-            if tokens != fitting and render is not None and k.prompt_tokens_max(tokens) > 0:
+            if tokens != fitting and template is not None and k.prompt_tokens_max(tokens) > 0:
                 fitting = tokens
-            if tokens != fitting or render is None:
+            if tokens != fitting or template is None:
                 body = self.request(row, model, tokens, goal.refused)
                 yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
                 continue
             if tokens != framed or refused != goal.refused:
                 framed, refused = tokens, goal.refused
                 before, after, besides = _around(self, model, tokens, refused)
-            text = _encode(render(values_as_written(row)))[1:-1]
+            asked = None if fast_render is None else fast_render(row)
+            if asked is None:
+                fast_render = None  # rows of a table are alike: the next one has no texts either
+                asked = template.render(values_as_written(row))
+            text = _encode(asked)[1:-1]
             body = b"%b%b%b" % (before, text, after)
             made = body, AS_GIVEN, 0, text_within_tokens_bound(body, text, besides)
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)

@@ -1,4 +1,4 @@
-"""Fast paths of tables: an answer read by a typed decoder, a result put together from
+"""Fast paths of tables: an answer read by a typed decoder, a row rendered from its bytes, a result put together from
 bytes. Each gives what the general path gives, or leaves the value to it."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cortex.state.changes import Emit
 from cortex.state.state import Goal, State
 from cortex.values.reply import Malformed, Reply, Usage
 from cortex.values.schema import AnswerShape
+from cortex.values.template import Template, values_as_written
 from tests.support.state_machine_harness import terms
 
 NAMES = ["a", "b", 'a"b', "é", "field_0"]
@@ -109,6 +110,18 @@ def test_the_decoder_takes_what_fits_a_usual_schema_and_leaves_the_rest(name: st
 TEXTS = st.sampled_from(["", " ", "a", "é%s", 'say "x"', "two\nlines", "\\u00e9", "-0", "{{a}}", "\u2028"])
 VALUES = TEXTS | TEXTS | st.sampled_from([0, 1, -1.5, None, True, [1, "é"], {"a": None}, msgspec.Raw(b"-0"), msgspec.Raw(b"1E5")])
 ROWS = st.dictionaries(st.sampled_from(["id", "a", "b", 'a"b']), VALUES, max_size=4).map(msgspec.json.encode)
+SOURCES = st.sampled_from(["{{a}}", "100% {{a}}: {{b}}", "{{a}}{{a}}", '{{a"b}}', r"\{{ {{b}} }}", "no column", "{{id}} %s"])
+
+
+@given(SOURCES, ROWS)
+def test_a_row_is_rendered_alike_from_its_bytes(source: str, row: bytes) -> None:
+    template = Template(source)
+    fast = template.fast_render(row)
+    assert fast in (None, template.render(values_as_written(row)))
+
+
+def test_a_row_of_texts_is_rendered_from_its_bytes() -> None:
+    assert Template("100% {{b}}: {{a}}").fast_render(b'{"a":"x","id":1,"b":" "}') == "100%  : x"
 
 
 def lines(program: Table, key: str, row: bytes, text: str, *, fast: bool) -> Any:
