@@ -20,7 +20,7 @@ from actors.branch.credential_exchange import CredentialExchange
 from actors.branch.in_flight import InFlightCall, goes_on
 from actors.branch.model_registry import MissingCredential, ModelRegistry, family_of
 from actors.branch.outcome_counters import OutcomeCounters
-from actors.branch.prompt_limit import PromptLimit, all_within, over_bound
+from actors.branch.prompt_limit import PromptLimit, over_bound
 from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Send
 from actors.branch.task_pool import TaskPool
 from actors.messaging.payload import Payload
@@ -166,7 +166,7 @@ class Branch:
     ) -> None:  # fmt: skip
         self._acknowledged[job] = (epoch, number)
         self._past.pop(job, None)
-        now_s, within = self._clock(), all_within(calls)
+        now_s, within = self._clock(), self._bound.all_within(calls)
         taken = [InFlightCall(job, family, call, now_s, within) for call in calls]
         self._under.update(dict.fromkeys(taken))
         self._calls[job] = self._calls.get(job, 0) + len(taken)

@@ -24,7 +24,7 @@ _CONTENT: Final = re.compile(rb'"content":"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
 
 class PromptLimit:
-    """Upper bound of the tokens of a request, with a memory of the last request.
+    """Upper bound of the tokens of requests, with a memory of the last request.
 
     Samples of one question follow each other, so the last result is reused. Rows of a table have the same schema or
     tools around different texts, so the tokens of this frame are reused.
@@ -53,6 +53,25 @@ class PromptLimit:
             self._learn(body)
         return bound
 
+    def all_within(self, calls: Sequence[Call]) -> bool:
+        """Return True if the calls are together proven to be within their M. If False, each must be checked singly."""
+        bound = self._framed([call.body for call in calls]) if self._before else UNBOUNDED
+        if bound == UNBOUNDED:
+            bound = bodies_ascii_bound({call.body for call in calls})  # samples of one question share one body
+        return bound <= min([call.prompt_tokens_max for call in calls], default=0)
+
+    def _framed(self, bodies: Sequence[bytes]) -> int:
+        """Return the largest bound of several requests if each is the frame around ASCII text; otherwise UNBOUNDED."""
+        before, after = self._before, self._after
+        begin, end = len(before), -len(after)
+        texts = [body[begin:end] for body in bodies if body.startswith(before) and body.endswith(after)]
+        if not texts or len(texts) < len(bodies) or min(map(len, bodies)) < begin - end:
+            return UNBOUNDED
+        together = b"\n".join(texts)
+        if b"\\\n" in together or b"\\u" in together or not together.isascii() or not within_string(together):
+            return UNBOUNDED  # a text that ends with a backslash may end within an escape
+        return max(map(len, bodies)) + FRAMING_TOKENS + self._besides
+
     def _learn(self, body: bytes) -> None:
         found = _CONTENT.search(body)
         besides = None if found is None else tokens_besides(body[: found.start(1)] + body[found.end(1) :])
@@ -66,12 +85,6 @@ def within_string(text: bytes) -> bool:
         return True
     text = text.replace(rb"\\", b"").replace(rb"\"", b"")
     return b'"' not in text and not text.endswith(b"\\")
-
-
-def all_within(calls: Sequence[Call]) -> bool:
-    """Return True if the calls are together proven to be within their M. If False, each must be checked singly."""
-    bodies = {call.body for call in calls}  # samples of one question share one body
-    return bodies_ascii_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.branch import prompt_limit as bound
-from actors.branch.prompt_limit import PromptLimit, all_within, within_string
+from actors.branch.prompt_limit import PromptLimit, within_string
 from cortex.state.commands import Call
 from policies.estimates.tokens import UNBOUNDED, body_tokens_bound
 
@@ -82,15 +84,48 @@ def calls(*asked: tuple[bytes, int]) -> list[Call]:
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_message_is_within_its_bounds_only_where_each_call_is(text: str, more: dict[str, Any]) -> None:
     body, small = request(text, more), request("", {})
+    known = PromptLimit()
+    known.of(request("", more))
     for tokens_max in (0, len(body), body_tokens_bound(body) - 1, body_tokens_bound(body), UNBOUNDED - 1):
-        message = calls((small, 1_000), (body, tokens_max), (small, 1_000))
-        if all_within(message):
-            assert body_tokens_bound(body) <= tokens_max
+        for message in (
+            calls((small, 1_000), (body, tokens_max), (small, 1_000)),
+            calls((request("", more), UNBOUNDED), (body, tokens_max), (request("a", more), UNBOUNDED)),
+        ):
+            if known.all_within(message) or PromptLimit().all_within(message):
+                assert body_tokens_bound(body) <= tokens_max
+
+
+@given(st.lists(st.text('a"\\/\n\u00e9u', max_size=6), min_size=1, max_size=4), st.sampled_from(MORE), st.integers(-2, 2))
+def test_texts_in_one_frame_are_within_their_bounds_only_where_each_is(texts: list[str], more: Any, slack: int) -> None:
+    known, bodies = PromptLimit(), [request(text, more) for text in texts]
+    known.of(request("TEXT", more))
+    bound = max(map(body_tokens_bound, bodies))
+    within = known.all_within(calls(*((body, bound + slack) for body in bodies)))
+    assert not within or slack >= 0
+
+
+@pytest.mark.parametrize("text", [rb"\ufdfa" * 20, b"end\\", b'"', "\ufdfa".encode() * 20, rb'\\"'])
+def test_a_text_that_its_bytes_do_not_bound_is_looked_at_by_itself(text: bytes) -> None:
+    known, body = PromptLimit(), request("TEXT", MORE[1])
+    known.of(body)
+    odd = body.replace(b"TEXT", text)
+    for message in ((odd, body), (body, odd)):
+        assert not known.all_within(calls(*((each, UNBOUNDED - 1) for each in message)))
+
+
+def test_rows_of_a_table_are_proved_together() -> None:
+    known, bodies = PromptLimit(), [request(f'row {number}:\n"x"', MORE[1]) for number in range(5)]
+    assert not known.all_within(calls(*((body, UNBOUNDED - 1) for body in bodies)))  # no frame is known yet
+    known.of(bodies[0])
+    bound = body_tokens_bound(bodies[0])
+    assert known.all_within(calls(*((body, bound) for body in bodies)))
+    assert not known.all_within(calls(*((body, bound - 1) for body in bodies)))
+    assert not known.all_within(calls((bodies[1], bound), (request("x", {}), bound)))
 
 
 def test_plain_calls_are_proved_together_to_the_token() -> None:
     short, long = request("a", {}), request("a" * 90, {})
     bound = body_tokens_bound(long)
-    assert all_within(calls((short, bound), (long, bound)))
-    assert not all_within(calls((short, bound), (long, bound - 1)))
-    assert not all_within(calls((short, 1), (long, bound)))
+    assert PromptLimit().all_within(calls((short, bound), (long, bound)))
+    assert not PromptLimit().all_within(calls((short, bound), (long, bound - 1)))
+    assert not PromptLimit().all_within(calls((short, 1), (long, bound)))
