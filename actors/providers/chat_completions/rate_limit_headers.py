@@ -17,6 +17,9 @@ from policies.limits.limit import RateLimits, ReportedBucket
 _PREFIX: Final = "x-ratelimit-"
 _REQUESTS: Final = ("requests", "requests-minute", "req-minute")
 _TOKENS: Final = ("tokens", "tokens-minute")
+_REQUESTS_LIMIT: Final = f"{_PREFIX}limit-requests"
+_TOKENS_LIMIT: Final = f"{_PREFIX}limit-tokens"
+_MISTRAL_LIMIT: Final = f"{_PREFIX}limit-tokens-minute"
 _MINUTE_S: Final = 90.0
 """Seconds: a bucket that is full only after this time holds more than the limit of a minute. Groq's bucket of requests
 is that of a day (https://console.groq.com/docs/rate-limits); a day's limit is no rate, and is left out."""
@@ -24,9 +27,7 @@ is that of a day (https://console.groq.com/docs/rate-limits); a day's limit is n
 
 def reports_limits(headers: Mapping[str, str]) -> bool:
     """Return whether a response has rate limits at all. Cheap: called for every response."""
-    return f"{_PREFIX}limit-requests" in headers or any(
-        f"{_PREFIX}limit-{name}" in headers for name in (*_TOKENS, *_REQUESTS[1:])
-    )
+    return _REQUESTS_LIMIT in headers or _TOKENS_LIMIT in headers or _MISTRAL_LIMIT in headers
 
 
 def rate_limits(headers: Mapping[str, str]) -> RateLimits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -42,6 +42,22 @@ class _Turn(msgspec.Struct):
     content: msgspec.Raw
 
 
+class _Question(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: msgspec.Raw
+    role: Literal["user"]
+
+
+class _OneQuestion(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Request of one text, with the bounds and the schema of its job: nearly all that tables and flows make."""
+
+    max_tokens: msgspec.Raw
+    messages: tuple[_Question]
+    model: msgspec.Raw
+    system: msgspec.Raw = msgspec.Raw()
+    output_config: msgspec.Raw = msgspec.Raw()
+
+
+_ONE_QUESTION: Final = msgspec.json.Decoder(_OneQuestion)
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TURNS: Final = msgspec.json.Decoder(list[_Turn])
 _encode: Final = msgspec.json.Encoder().encode
@@ -55,6 +71,8 @@ def chat_body(body: bytes, bound: str, streamed: bool = False) -> bytes:
     `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events,
     with the usage in the last one. Raises `Untranslatable`.
     """
+    if not streamed and (quick := _quick(body, bound)):
+        return quick
     fields = _FIELDS.decode(body)
     made: dict[str, Any] = {"model": fields.pop("model", b'""')}
     messages: list[Any] = []
@@ -80,6 +98,32 @@ def chat_body(body: bytes, bound: str, streamed: bool = False) -> bytes:
     if streamed:
         made |= _STREAMED
     return _encode(made)
+
+
+def _quick(body: bytes, bound: str) -> bytes:
+    """Return the same for a request of one text, put together from its pieces; empty for any other (fast path).
+
+    Equal to the long way but for the order of fields, by test.
+    """
+    try:
+        request = _ONE_QUESTION.decode(body)
+    except msgspec.DecodeError:
+        return b""
+    text, system = bytes(request.messages[0].content), bytes(request.system)
+    if text[:1] != b'"' or (system and system[:1] != b'"'):
+        return b""
+    before = b'{"role":"system","content":%b},' % system if system else b""
+    after = _joined(bytes(request.output_config)) if request.output_config else b""
+    return b'{"model":%b,"messages":[%b{"role":"user","content":%b}],"%b":%b%b}' % (
+        request.model, before, text, bound.encode(), request.max_tokens, after,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _joined(config: bytes) -> bytes:
+    """Return the fields of an ``output_config`` as they follow others in an object."""
+    pairs = _translated("output_config", config)
+    return b"".join(b",%b:%b" % (_encode(name), bytes(value)) for name, value in pairs)
 
 
 _SAME: Final = frozenset(CHAT_PARAMETERS)

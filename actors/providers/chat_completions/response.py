@@ -16,7 +16,7 @@ Differences between servers:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -46,6 +46,69 @@ _BROKEN_OFF: Final = frozenset({"error", "insufficient_system_resource", "abort"
 (https://api-docs.deepseek.com/api/create-chat-completion); vLLM and SGLang."""
 
 
+class _Text(msgspec.Struct, gc=False):
+    content: str
+    refusal: None = None
+    tool_calls: None = None
+    function_call: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+
+
+class _TextChoice(msgspec.Struct, gc=False):
+    message: _Text
+    finish_reason: Literal["stop", "length"]
+    stop_reason: int | None = None
+
+
+class _TextDetails(msgspec.Struct, gc=False):
+    cached_tokens: Literal[0] | None = None
+    cache_write_tokens: Literal[0] | None = None
+
+
+class _TextUsage(msgspec.Struct, gc=False):
+    prompt_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    completion_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    total_tokens: int
+    prompt_tokens_details: _TextDetails | None = None
+    prompt_cache_hit_tokens: Literal[0] | None = None
+    cached_tokens: Literal[0] | None = None
+
+
+class _TextCompletion(msgspec.Struct, gc=False):
+    """Completion of a text alone, whose tokens are counted and were not cached: most completions of small calls."""
+
+    choices: tuple[_TextChoice]
+    model: str
+    id: str
+    usage: _TextUsage
+
+
+_TEXT_COMPLETION: Final = msgspec.json.Decoder(_TextCompletion)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _quick(body: bytes) -> Reply | None:
+    """Return the reply in a completion of a text alone; None for any other (fast path). Equal to the long way, byte for
+    byte, by test."""
+    try:
+        found = _TEXT_COMPLETION.decode(body)
+    except msgspec.DecodeError:
+        return None
+    choice, counts = found.choices[0], found.usage
+    text, prompt, output = choice.message.content, counts.prompt_tokens, counts.completion_tokens
+    if not text or not found.id or prompt + output != counts.total_tokens:
+        return None
+    reason = STOP_REASONS[choice.finish_reason]
+    return Reply(
+        b'{"id":%b,"type":"message","role":"assistant","model":%b,"content":[{"type":"text","text":%b}],'
+        b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"cache_read_input_tokens":0,'
+        b'"cache_creation_input_tokens":0,"output_tokens":%d}}'
+        % (_encode(found.id), _encode(found.model), _encode(text), reason.encode(), prompt, output),
+        reason, found.model, Usage(prompt, output),
+    )  # fmt: skip
+
+
 def read_completion(body: bytes) -> Reply:
     """Return the completion in `body` as a canonical reply.
 
@@ -53,6 +116,8 @@ def read_completion(body: bytes) -> Reply:
     JSON, and StreamError for one that names an error: OpenRouter answers so with status 200
     (https://openrouter.ai/docs/api/reference/errors-and-debugging).
     """
+    if (quick := _quick(body)) is not None:
+        return quick
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -164,6 +164,20 @@ def test_the_model_of_a_request_is_found() -> None:
     assert (model_in(b'{"max_tokens":1,"model":"gpt"}'), model_in(b"{}"), model_in(b"[")) == ("gpt", "", "")
 
 
+@given(
+    st.text(), st.none() | st.text(min_size=1), st.sampled_from([{}, {"format": {"type": "json_schema", "schema": LOOSE}}]),
+    st.sampled_from([TOKENS_BOUND, COMPLETION_BOUND]),
+)  # fmt: skip
+def test_the_fast_path_makes_the_same_request(text: str, system: str | None, config: dict[str, Any], bound: str) -> None:
+    request: dict[str, Any] = {"max_tokens": 8, "messages": [{"content": text, "role": "user"}], "model": "m"}
+    request |= {"output_config": config} if config else {}
+    request |= {"system": system} if system else {}
+    body = json.dumps(request).encode()
+    quick = chat_body(body, bound)
+    slow = chat_body(json.dumps(request | {"stop_sequences": []}).encode(), bound)
+    assert json.loads(quick) == json.loads(slow)
+
+
 _TEXT = st.text(min_size=1, max_size=20)
 _USE = st.builds(
     lambda number, name, value: {"type": "tool_use", "id": f"t{number}", "name": name, "input": {"v": value}},

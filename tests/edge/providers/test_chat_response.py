@@ -145,6 +145,17 @@ def test_a_byte_order_mark_is_passed_over() -> None:
     assert read_completion(b"\xef\xbb\xbf" + compact(completion({"content": "a"}))).text == "a"
 
 
+@given(
+    st.text(), st.sampled_from(["stop", "length"]), st.integers(1, 10**6), st.integers(0, 10**6), st.sampled_from([0, 4]),
+)  # fmt: skip
+def test_the_fast_path_reads_the_same_reply(text: str, reason: str, prompt: int, output: int, cached: int) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output,
+             "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
+    body = compact(completion({"content": text, "refusal": None}, reason, usage))
+    slow = compact(completion({"content": text, "reasoning": ""}, reason, usage))
+    assert read_completion(body) == read_completion(slow)
+
+
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
