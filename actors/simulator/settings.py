@@ -65,6 +65,9 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     otpm: int | None = None
     """``rpm``, ``itpm``, ``otpm``: limits of requests, input and output tokens a minute; None: no limit, and no
     rate-limit headers."""
+    tpm: int | None = None
+    """Limit of tokens a minute, as OpenAI has it: prompt and ``max_tokens`` are charged together when a request is
+    accepted; None: no such limit."""
     burst_s: float = 60.0
     """Capacity of a bucket, in seconds of its limit."""
     limits_told: str = "headers"
@@ -150,7 +153,8 @@ _FORMS: Final = {
     "latency_ms": _TIME, "latency_spread": _TIME, "latency_ms_per_output_token": _TIME, "batch_ms": _TIME,
     "slots": _RATE, "batch_expired": _SHARE, "batch_queue": _RATE, "hang_s": _TIME, "drip_s": _TIME,
     "throttled_retry_after_s": _COUNT,
-    "rpm": _RATE, "itpm": _RATE, "otpm": _RATE, "burst_s": _NumberForm(above=True), "context_window": _COUNT,
+    "rpm": _RATE, "itpm": _RATE, "otpm": _RATE, "tpm": _RATE, "burst_s": _NumberForm(above=True),
+    "context_window": _COUNT,
     "credit_calls": _NumberForm(whole=True, optional=True), "credit_usd": _NumberForm(optional=True),
     "usd_per_mtok_input": _TIME, "usd_per_mtok_output": _TIME, "remembered_max": _COUNT,
 }  # fmt: skip

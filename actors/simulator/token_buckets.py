@@ -12,7 +12,8 @@ import msgspec
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.settings import SimulatorSettings
 
-_SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
+_SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens",
+           "tokens": "tokens"}  # fmt: skip
 
 
 class TokenBucket:
@@ -61,15 +62,17 @@ class AccountBuckets:
     """Limits of one account, and their headers."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
-        named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm))
+        named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm),
+                 ("tokens", settings.tpm))  # fmt: skip
         self._all = {name: TokenBucket(name, limit, settings.burst_s) for name, limit in named if limit is not None}
         self._reported = settings.limits_told
 
-    def take(self, input_tokens: int, now_s: float) -> ErrorResponse | None:
+    def take(self, input_tokens: int, now_s: float, output_tokens_max: int = 0) -> ErrorResponse | None:
         """Take one request with these input tokens; return a refusal with the wait if a limit is reached."""
         if not self._all:
             return None
-        wanted = {"requests": 1.0, "input-tokens": float(input_tokens), "output-tokens": 1.0}
+        wanted = {"requests": 1.0, "input-tokens": float(input_tokens), "output-tokens": 1.0,
+                  "tokens": float(input_tokens + output_tokens_max)}  # fmt: skip
         short: list[tuple[float, TokenBucket]] = []
         for name, bucket in self._all.items():
             bucket.fill(now_s)
@@ -112,7 +115,8 @@ class AccountBuckets:
             return facts
         for bucket in self._all.values():
             bucket.fill(now_s)
-        for name, parts in (("requests", ("requests",)), ("tokens", ("input-tokens", "output-tokens"))):
+        both = ("tokens",) if "tokens" in self._all else ("input-tokens", "output-tokens")
+        for name, parts in (("requests", ("requests",)), ("tokens", both)):
             if buckets := [self._all[each] for each in parts if each in self._all]:
                 facts[f"x-ratelimit-limit-{name}"] = str(sum(each.limit for each in buckets))
                 facts[f"x-ratelimit-remaining-{name}"] = str(sum(max(0, int(each.level)) for each in buckets))

@@ -86,7 +86,7 @@ class SimulatedProvider:
         self.settings = changed(self.settings, changes)
         if changes.keys() & {"seed", "error"}:
             self._reasoner = self._new_reasoner()
-        if changes.keys() & {"rpm", "itpm", "otpm", "burst_s", "limits_told"}:
+        if changes.keys() & {"rpm", "itpm", "otpm", "tpm", "burst_s", "limits_told"}:
             self._buckets = self._new_buckets()
         if changes.keys() & {"credit_calls", "credit_usd"}:
             self._credit = self._new_credit()
@@ -153,7 +153,7 @@ class SimulatedProvider:
         if self._credit.refused():
             tally.refused_credit += 1
             return CREDIT
-        limited = None if batched else self._buckets.take(ask.input_tokens, now_s)
+        limited = None if batched else self._buckets.take(ask.input_tokens, now_s, ask.max_tokens)
         if limited is not None:
             tally.throttled_by_limit += 1
         return limited

@@ -278,6 +278,20 @@ def test_headers_name_all_limits_and_never_a_time_too_early() -> None:
     assert NOW + 0.4 + 60 / 7 <= reset_s <= NOW + 2 + 60 / 7
 
 
+def test_tokens_of_both_directions_are_charged_ahead_and_named_as_openai_names_them() -> None:
+    sim = provider(tpm=6_000, rpm=60, burst_s=6)
+    asked = sim.decide(request("Say a", max_tokens=590), NOW)
+    assert asked.refusal is None and asked.ask is not None
+    left = 600 - asked.ask.input_tokens - 590
+    assert sim.chat_headers(NOW) == {
+        "x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "6000", "x-ratelimit-remaining-tokens": str(left),
+        "x-ratelimit-reset-tokens": f"{(600 - left) / 100:.3g}s",
+    }  # fmt: skip
+    refusal = sim.decide(request("Say b", max_tokens=590), NOW).refusal
+    assert refusal is not None and refusal.retry_after_s == 6
+
+
 def test_a_bucket_holds_what_it_is_told_to() -> None:
     sim = provider(rpm=600, burst_s=2)
     taken = [sim.decide(request(f"Say a{number}"), NOW).refusal for number in range(21)]
