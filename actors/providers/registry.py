@@ -26,6 +26,10 @@ Reference = str
 
 MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 CHAT_CLIENT: Final = "actors.providers.chat_completions.client:model_of"
+API_TITLES: Final[Mapping[Reference, str]] = {
+    MESSAGES_CLIENT: "the Messages API", CHAT_CLIENT: "OpenAI's chat completions",
+}  # fmt: skip
+"""APIs by client, for people."""
 APIS: Final[Mapping[str, Reference]] = {"messages": MESSAGES_CLIENT, "chat": CHAT_CLIENT}
 """Clients by the names that ``--api`` takes: Anthropic's Messages API, OpenAI's chat completions."""
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
@@ -405,6 +409,11 @@ def of_api(api: str, base_url: str) -> Provider | None:
         host = ""
     there = (row for row in rows if not row.place and any(_is_below(host, name) for name in row.hosts))
     return next(there, None) or next((row for row in rows if row.server_key_variable), None)
+
+
+def api_at(endpoint: str) -> str:
+    """Name for people of the API by which an endpoint is asked."""
+    return API_TITLES.get(of_endpoint(endpoint).client, "the provider's API")
 
 
 def how_to_open(endpoint: str) -> str:

@@ -7,9 +7,9 @@ from typing import Final
 
 MODEL: Final = "give a --model that is served there"
 """Remedy where a server does not have the model."""
-ADDRESS: Final = "see that --base-url names a server of the Messages API"
+ADDRESS: Final = "see that --base-url names a server of the Messages API, or give --api chat for chat completions"
 """Remedy where a server answers that does not serve the API."""
-CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat completions"
+CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat completions, or leave out --api chat"
 """Remedy where a server answers that does not serve that API."""
 BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
 """Remedy where a server has no message batches."""

@@ -55,7 +55,7 @@ def test_a_wrong_address_is_named_and_fails_no_row(cortex) -> None:
         done = cortex(*JOB, "--base-url", f"{server.url}/openai/v1")
         assert (done.code, done.last["rows_failed"]) == (3, 0)
         where = f"{server.url}/openai/v1/messages answered 404 (Not Found)"
-        assert f"blocked: {where}: see that --base-url names a server of the Messages API; no row failed" in done.err
+        assert f"blocked: {where}: see that --base-url names a server of the Messages API, or give --api chat for chat completions; no row failed" in done.err
         assert "credit" not in done.err and "account" not in done.err and "anthropic" not in done.err.lower()
         shown = cortex("doctor", "--base-url", f"{server.url}/openai").out
         assert f"{where}: see that --base-url" in " ".join(shown.split()) or where in shown

@@ -13,7 +13,7 @@ from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.summary import earlier_text, kept_endings, rows_of_input, unreadable_text
 from actors.journal.state_folder import advised
-from actors.providers.registry import DEFAULT, how_to_open, of_endpoint, row_of
+from actors.providers.registry import DEFAULT, api_at, how_to_open, of_endpoint, row_of
 from actors.providers.remedies import has_remedy
 from cortex.admission.pauses import ALIKE, UNREADABLE
 from cortex.flows.context import APPROVAL
@@ -257,7 +257,7 @@ def _advice(text: str, route: str) -> str:
     """Return advice for a stopped job. Each cloud has its own credentials; a failure may name them already."""
     why = text.partition(":")[0].strip()
     if why == FailureKind.BLOCKED and UNREADABLE in text:
-        return f"see that --base-url names a server that speaks the Messages API, {_ONE_FIRST}"
+        return f"see that --base-url names a server that speaks {api_at(_endpoint(route))}, {_ONE_FIRST}"
     if why == FailureKind.BLOCKED and f"all {ALIKE}: " in text:
         return f"correct what the provider finds fault with, {_ONE_FIRST}"
     if why == FailureKind.BLOCKED and has_remedy(text):

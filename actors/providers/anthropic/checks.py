@@ -9,6 +9,7 @@ from actors.providers.anthropic.account import TOKEN
 from actors.providers.health.api_checks import ApiChecks, LookAnswer, unanswered
 from actors.providers.health.checks import hello
 from actors.providers.messages.client import COUNT_TOKENS, MESSAGES
+from actors.providers.registry import API_TITLES, MESSAGES_CLIENT
 from actors.providers.remedies import ADDRESS
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import FailureKind
@@ -17,7 +18,7 @@ from policies.failures.failure import FailureKind
 class AnthropicChecks(ApiChecks):
     """Checks that use the free calls of the Messages API: the list of models, and the count of tokens."""
 
-    api = "the Messages API"
+    api = API_TITLES[MESSAGES_CLIENT]
     models_path = "/v1/models"
     call_path = MESSAGES
     wrong_address = ADDRESS

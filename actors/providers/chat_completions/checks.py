@@ -9,6 +9,7 @@ import msgspec
 from actors.common.findings import Finding, warning
 from actors.providers.chat_completions.client import COMPLETIONS, MODELS
 from actors.providers.health.api_checks import ApiChecks, LookAnswer
+from actors.providers.registry import API_TITLES, CHAT_CLIENT
 from actors.providers.remedies import CHAT_ADDRESS
 
 _NAMES_SHOWN: Final = 5
@@ -17,7 +18,7 @@ _NAMES_SHOWN: Final = 5
 class ChatChecks(ApiChecks):
     """Checks that use the free call of the API, the list of models."""
 
-    api = "OpenAI's chat completions"
+    api = API_TITLES[CHAT_CLIENT]
     models_path = MODELS
     call_path = COMPLETIONS
     wrong_address = CHAT_ADDRESS

@@ -11,7 +11,7 @@ import pytest
 from actors.providers.chat_completions.client import STREAM_ABOVE_TOKENS, ChatModel, model_of
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
 from actors.providers.credentials.credential import CredentialError
-from actors.providers.registry import PROVIDERS, address_in, is_own_server, of_api, of_endpoint
+from actors.providers.registry import PROVIDERS, address_in, api_at, is_own_server, of_api, of_endpoint
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -209,3 +209,5 @@ def test_an_api_and_an_address_lead_to_a_row() -> None:
 
     assert [name("chat", url) for url in ("", "gpu:8000", "https://api.groq.com/openai/v1")] == ["openai", "openai", "groq"]
     assert (name("messages", "http://gpu:8000"), name("responses", "")) == ("anthropic", "")
+    assert api_at("openai://+http://gpu:8000") == "OpenAI's chat completions"
+    assert api_at("http://gpu:8000") == "the Messages API"
