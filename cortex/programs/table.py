@@ -8,7 +8,7 @@ reason, and then its row has failed and still holds the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -73,7 +73,11 @@ _encode = msgspec.json.Encoder().encode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Table(Program, frozen=True):
+FastLine = Callable[[str, bytes, str], bytes | None]
+"""Result of a whole answer, from the row's key, the row and the answer's text."""
+
+
+class Table(Program, frozen=True, dict=True):
     """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
 
     name: ClassVar[str] = "table"
@@ -199,7 +203,8 @@ class Table(Program, frozen=True):
         text, asks_for_tool = text_and_tool(reply.body)
         if reply.stop_reason in WHOLE_REASONS and not asks_for_tool and text.strip():
             ending = Ending.WHOLE  # nearly all replies
-            line = self._fast_line(key, row, text)
+            fast_line = self._fast_line
+            line = None if fast_line is None else fast_line(key, row, text)
             if line is not None:
                 yield Emit(line, place if self.ordered else None)
                 yield Resolve(goal)
@@ -336,25 +341,9 @@ class Table(Program, frozen=True):
 
     # -- results ---------------------------------------------------------------------------------------------------
 
-    def _fast_line(self, key: str, row: bytes, text: str) -> bytes | None:
-        """Return what ``_line`` returns for a whole answer (fast path); None if the columns are not the usual ones, or
-        the answer is not surely valid. Equal to ``_line`` by ``tests/properties/test_fast_tables.py``.
-        """
-        if (
-            self.meta or self.with_input or self.renamed is not msgspec.UNSET or self.answer_type is not msgspec.UNSET
-            or not self.prompt or self.schema_as == "tool" or not row
-        ):  # fmt: skip
-            return None
-        head, shape = _usual_columns(self.id, self.schema)
-        if not head:
-            return None
-        begin = head + _encode(key)
-        if not row.startswith(begin):  # the id is another column than the first, or no text
-            begin = head + _encode(_id_of(row, self.id, key))
-        if shape is None:
-            return b'%b,"answer":%b,"error":null}' % (begin, _encode(text))
-        answer = shape.fast_read(text)
-        return None if answer is None else b'%b,%b,"answer":null,"error":null}' % (begin, _encode(answer)[1:-1])
+    @cached_property
+    def _fast_line(self) -> FastLine | None:
+        return _fast_line(self)
 
     def _line(
         self, key: str, row: bytes, failure: Failure | None, about: dict[str, Any] | None, text: str | None = None,
@@ -490,13 +479,32 @@ def _shape(schema: str) -> AnswerShape:
     return AnswerShape(msgspec.json.decode(schema))
 
 
-@lru_cache(maxsize=64)
-def _usual_columns(id_: str, schema: str) -> tuple[bytes, AnswerShape | None]:
-    """Return the bytes before the id in a result without further columns, and the schema's shape; no bytes if two
-    columns have one name."""
-    shape = _shape(schema) if schema else None
-    names = [id_, ANSWER, ERROR, *(shape.properties if shape is not None else ())]
-    return b"{%b:" % _encode(id_) if len(set(names)) == len(names) else b"", shape
+def _fast_line(program: Table) -> FastLine | None:
+    """Return a function of key, row and text of a whole answer: it returns what ``Table._line`` returns, or None for an
+    answer that is not surely valid (fast path). None for a table with other columns than the usual ones. Equal by
+    ``tests/properties/test_fast_tables.py``.
+    """
+    if (
+        program.meta or program.with_input or not program.prompt or program.schema_as == "tool"
+        or program.renamed is not msgspec.UNSET or program.answer_type is not msgspec.UNSET
+    ):  # fmt: skip
+        return None
+    shape, column = _shape(program.schema) if program.schema else None, program.id
+    names = [column, ANSWER, ERROR, *(shape.properties if shape is not None else ())]
+    if len(set(names)) < len(names):
+        return None
+    head, fast_read = b"{%b:" % _encode(column), None if shape is None else shape.fast_read
+
+    def line(key: str, row: bytes, text: str) -> bytes | None:
+        begin = head + _encode(key)
+        if not row.startswith(begin):  # the id is another column than the first, or no text
+            begin = head + _encode(_id_of(row, column, key) if row else key)
+        if fast_read is None:
+            return b'%b,"answer":%b,"error":null}' % (begin, _encode(text))
+        answer = fast_read(text)
+        return None if answer is None else b'%b,%b,"answer":null,"error":null}' % (begin, _encode(answer)[1:-1])
+
+    return line
 
 
 @lru_cache(maxsize=64)
