@@ -3,7 +3,7 @@
 It serves every provider whose row names it (`actors.providers.registry`), and any server of `--base-url` with
 `--api chat`. Requests go over the same connections as those of the Messages client; no SDK is imported. Retries and
 budgets are the core's: the client makes one attempt, and repeats it only where a request was refused for its key or for
-the field of its bound, which cost nothing.
+a field that the server does not know, which cost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
-from actors.providers.chat_completions.errors import ChatFailures, refuses_bound
+from actors.providers.chat_completions.errors import ChatFailures, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.chat_completions.request import (
     COMPLETION_BOUND,
@@ -83,6 +83,8 @@ class ChatModel:
         self._keys = CredentialReload(credential, self._take_key)
         self._failures = ChatFailures(row, self._keys.redact, self.url)
         self._bound = self._dialect.bound if not credential.base_url else TOKENS_BOUND
+        self._counts_streams = True
+        """False once the server has refused to count the tokens of streams: they are charged at their worst case."""
         self._opening = asyncio.Lock()
         self._transport: AiohttpTransport | None = None
         self._closed = False
@@ -102,7 +104,7 @@ class ChatModel:
         """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
         streamed, silence_s, bound = output_tokens_max > STREAM_ABOVE_TOKENS, None, self._bound
         try:
-            sent = chat_body(body, bound, streamed)
+            sent = chat_body(body, bound, streamed, self._counts_streams)
         except Untranslatable as error:
             return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
         except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError) as error:
@@ -125,10 +127,13 @@ class ChatModel:
 
         if await self._keys.after(outcome, used):
             outcome = await again(sent)
-        if isinstance(outcome, Failure) and refuses_bound(outcome, bound):
+        if streamed and refuses_field(outcome, "stream_options"):
+            self._counts_streams = False
+            outcome = await again(chat_body(body, bound, streamed, counted=False))
+        if refuses_field(outcome, bound):
             other = _OTHER_BOUND[bound]
-            outcome = await again(chat_body(body, other, streamed))
-            if not (isinstance(outcome, Failure) and refuses_bound(outcome, other)):
+            outcome = await again(chat_body(body, other, streamed, self._counts_streams))
+            if not refuses_field(outcome, other):
                 self._bound = other
         if not isinstance(outcome, Failure):
             return outcome

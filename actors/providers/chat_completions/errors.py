@@ -100,9 +100,9 @@ _TRY_AGAIN: Final = re.compile(r"\b(?:try again|retry) (?:in|after) ((?:\d+(?:\.
 """Wait in the text of an error, where no header names it: "Please try again in 6m0s." (OpenAI, Groq)."""
 _GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
 """Words before the upstream's message at LiteLLM, which look like the path of a field."""
-_NAMED_BOUND: Final = re.compile(r"\bmax_(?:completion_)?tokens\b")
-_WRONG_BOUND: Final = re.compile(
-    r"unsupported|not supported|unrecognized|unknown|unexpected|extra (?:inputs|fields)|not permitted|use .{1,3}max_",
+_UNKNOWN_FIELD: Final = re.compile(
+    r"unsupported|not supported|unrecognized|unknown|unexpected|not permitted|use .{1,3}max_"
+    r"|extra[_ ](?:inputs|fields|forbidden)",
     re.IGNORECASE,
 )
 
@@ -184,11 +184,12 @@ def wait_in(body: bytes) -> float | None:
     return _bounded(duration_s(found[1])) if found else None
 
 
-def refuses_bound(failure: Failure, bound: str) -> bool:
-    """Return whether a request was refused because its bound stands in this field."""
-    text = failure.message
-    named = failure.kind is FailureKind.REJECTED and failure.status in (400, 422) and bound in text
-    return named and _NAMED_BOUND.search(text) is not None and _WRONG_BOUND.search(text) is not None
+def refuses_field(outcome: object, field: str) -> bool:
+    """Return whether a request was refused because it holds this field (`max_tokens`, `stream_options`, …)."""
+    if not isinstance(outcome, Failure) or outcome.kind is not FailureKind.REJECTED:
+        return False
+    named = re.search(rf"\b{field}\b", outcome.message) is not None
+    return named and outcome.status in (400, 422) and _UNKNOWN_FIELD.search(outcome.message) is not None
 
 
 def _bounded(seconds: float | None) -> float | None:

@@ -65,11 +65,11 @@ _decode: Final = msgspec.json.decode
 _Pairs = tuple[tuple[str, Any], ...]
 
 
-def chat_body(body: bytes, bound: str, streamed: bool = False) -> bytes:
+def chat_body(body: bytes, bound: str, streamed: bool = False, counted: bool = True) -> bytes:
     """Return the body of a canonical request, in the form of chat completions.
 
-    `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events,
-    with the usage in the last one. Raises `Untranslatable`.
+    `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
+    `counted`: with the usage in the last one. Raises `Untranslatable`.
     """
     if not streamed and (quick := _quick(body, bound)):
         return quick
@@ -96,7 +96,7 @@ def chat_body(body: bytes, bound: str, streamed: bool = False) -> bytes:
         else:
             made |= _translated(name, bytes(value))
     if streamed:
-        made |= _STREAMED
+        made |= _STREAMED if counted else {"stream": True}
     return _encode(made)
 
 

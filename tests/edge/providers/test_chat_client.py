@@ -88,6 +88,22 @@ async def test_a_model_that_wants_the_other_bound_gets_it_from_then_on() -> None
         ]  # fmt: skip
 
 
+async def test_a_server_that_knows_no_usage_of_streams_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = events(chunks({"content": "yes"})[:-1])
+
+    def script(asked: Asked) -> Answer:
+        if "stream_options" in asked.json:
+            return http({"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"]}]}, 422)
+        return http(stream, content_type="text/event-stream")
+
+    with served(script) as server:
+        model = client(server)
+        found = [await model.call(BODY, output_tokens_max=9_000, timeout_s=5) for _ in range(2)]
+        await model.close()
+    assert [each.usage for each in found if isinstance(each, Reply)] == [Usage(unknown=True)] * 2
+    assert len(server.asked) == 3
+
+
 async def test_a_server_that_refuses_both_bounds_is_asked_twice_and_no_more() -> None:
     found, requests, _ = await asked(lambda a: http(openai(f"Unsupported: {[n for n in a.json if 'max_' in n]}"), 400))
     assert isinstance(found, Failure) and found.kind is FailureKind.REJECTED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.providers.chat_completions.errors import ChatFailures, refuses_bound
+from actors.providers.chat_completions.errors import ChatFailures, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.registry import row_of
 from actors.providers.remedies import CHAT_ADDRESS, MODEL
@@ -149,7 +149,7 @@ def test_the_wait_that_is_asked_for(body: Any, headers: dict[str, str], wait_s: 
 
 
 @pytest.mark.parametrize(
-    ("message", "status", "bound", "refused"),
+    ("message", "status", "field", "refused"),
     [
         ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
          400, "max_tokens", True),
@@ -159,10 +159,12 @@ def test_the_wait_that_is_asked_for(body: Any, headers: dict[str, str], wait_s: 
         ("max_tokens is too large: 9000. This model supports at most 4096 completion tokens", 400, "max_tokens", False),
         ("max_tokens is not supported", 500, "max_tokens", False),
         ("temperature is not supported", 400, "max_tokens", False),
+        ("'max_completion_tokens' is not supported", 400, "max_tokens", False),
+        ('{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"]}]}', 422, "stream_options", True),
     ],
 )  # fmt: skip
-def test_a_refusal_of_the_field_of_the_bound(message: str, status: int, bound: str, refused: bool) -> None:
-    assert refuses_bound(read(status, openai(message)), bound) == refused
+def test_a_refusal_of_a_field(message: str, status: int, field: str, refused: bool) -> None:
+    assert refuses_field(read(status, openai(message)), field) == refused
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------------
