@@ -18,6 +18,7 @@ VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 SPLIT ?= -n 2
+SLOWEST := --durations=20 --durations-min=5
 SEEDS ?= 10000
 BENCH ?= http start memory
 CHAOS ?=
@@ -36,16 +37,16 @@ demo: $(VENV)/.installed-local
 	@$(PY) -m actors.cli.demo
 
 test: $(VENV)/.installed-test-local
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) -m "not long" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long" $(ARGS)
 
-# One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time,
-# and for a Ray of several nodes; the rest as in make test.
+# Two processes, since most of these tests wait: for a tool, a Ray, a kill. What measures time has the machine to itself.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e tests/cluster -m quiet $(ARGS)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -o faulthandler_timeout=600 \
+		tests/e2e tests/cluster tests/cli tests/edge tests/simulation \
+		-m "(e2e or long) and not quiet and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2
