@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from actors.ports.model import Model
@@ -61,15 +62,17 @@ class PromptLimit:
         return bound <= min([call.prompt_tokens_max for call in calls], default=0)
 
     def _framed(self, bodies: Sequence[bytes]) -> int:
-        """Return the largest bound of several requests if each is the frame around ASCII text; otherwise UNBOUNDED."""
+        """Return the largest bound of several requests if each is the frame around text; otherwise UNBOUNDED."""
         before, after = self._before, self._after
         begin, end = len(before), -len(after)
         texts = [body[begin:end] for body in bodies if body.startswith(before) and body.endswith(after)]
         if not texts or len(texts) < len(bodies) or min(map(len, bodies)) < begin - end:
             return UNBOUNDED
         together = b"\n".join(texts)
-        if b"\\\n" in together or b"\\u" in together or not together.isascii() or not within_string(together):
+        if b"\\\n" in together or b"\\u" in together or not within_string(together):
             return UNBOUNDED  # a text that ends with a backslash may end within an escape
+        if not together.isascii():
+            return max(map(text_within_tokens_bound, bodies, texts, repeat(self._besides)))
         return max(map(len, bodies)) + FRAMING_TOKENS + self._besides
 
     def _learn(self, body: bytes) -> None:

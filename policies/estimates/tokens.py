@@ -91,8 +91,10 @@ def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> i
     ``besides`` is ``tokens_besides`` of the rest of the request: for many requests with a common rest, what the rest
     asks for (tools, images) is looked up once.
     """
-    if besides is None or not text.isascii() or b"\\u" in text:
+    if besides is None or b"\\u" in text:
         return body_tokens_bound(body)
+    if not text.isascii():  # the quotes around it are never normalized with it
+        return tokens_bound(text, len(body) - len(text) + FRAMING_TOKENS + besides)
     return len(body) + FRAMING_TOKENS + besides
 
 

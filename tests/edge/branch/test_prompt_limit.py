@@ -95,7 +95,7 @@ def test_a_message_is_within_its_bounds_only_where_each_call_is(text: str, more:
                 assert body_tokens_bound(body) <= tokens_max
 
 
-@given(st.lists(st.text('a"\\/\n\u00e9u', max_size=6), min_size=1, max_size=4), st.sampled_from(MORE), st.integers(-2, 2))
+@given(st.lists(st.text('a"\\/\n\u00e9u\ufdfa\u0301', max_size=6), min_size=1, max_size=4), st.sampled_from(MORE), st.integers(-2, 2))
 def test_texts_in_one_frame_are_within_their_bounds_only_where_each_is(texts: list[str], more: Any, slack: int) -> None:
     known, bodies = PromptLimit(), [request(text, more) for text in texts]
     known.of(request("TEXT", more))
@@ -104,7 +104,7 @@ def test_texts_in_one_frame_are_within_their_bounds_only_where_each_is(texts: li
     assert not within or slack >= 0
 
 
-@pytest.mark.parametrize("text", [rb"\ufdfa" * 20, b"end\\", b'"', "\ufdfa".encode() * 20, rb'\\"'])
+@pytest.mark.parametrize("text", [rb"\ufdfa" * 20, b"end\\", b'"', rb'\\"'])
 def test_a_text_that_its_bytes_do_not_bound_is_looked_at_by_itself(text: bytes) -> None:
     known, body = PromptLimit(), request("TEXT", MORE[1])
     known.of(body)

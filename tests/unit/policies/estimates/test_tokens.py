@@ -279,6 +279,14 @@ def test_the_bound_of_a_text_within_a_request_is_that_of_the_request(text, more)
     assert text_within_tokens_bound(whole, within, tokens_besides(request(""))) == body_tokens_bound(whole)
 
 
+@given(st.text() | st.text("e\u0301\u0338\ufdfa\u1100\u1161=<\"\\\n", max_size=9) | st.binary(max_size=9))
+def test_a_text_is_normalized_apart_from_the_request_around_it(text):
+    before, after = msgspec.json.encode({"messages": "TEXT", **REQUESTS[1]}).split(b"TEXT")
+    within = text.replace(b'"', b"").replace(b"\\", b"") if isinstance(text, bytes) else msgspec.json.encode(text)[1:-1]
+    whole = before + within + after
+    assert text_within_tokens_bound(whole, within, tokens_besides(before + after)) == body_tokens_bound(whole)
+
+
 @pytest.mark.parametrize(
     "bodies",
     [
