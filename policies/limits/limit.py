@@ -27,10 +27,10 @@ import msgspec
 from msgspec import field
 
 from policies.limits import probing as search
-from policies.limits import queueing, refill, strays, waiting
+from policies.limits import queueing, refill, strays
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
-from policies.limits.queueing import Queueing
+from policies.limits.queueing import Queueing, QuickAnswers
 from policies.limits.refill import Refill
 
 RATE_MEMORY_S: Final = 2.0
@@ -309,24 +309,17 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
     slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency
-    if slow_start and limit.queue is not None and not _is_quick(policy, limit, sample):
-        if limit.load.wellness(policy.unwell_share) > 0:
+    if slow_start and limit.queue is not None:
+        quick = queueing.is_quick(limit.queue, limit.at_s, before, sample.samples, sample.prompts, limit.load.latency_s)
+        if quick:
+            probing.concurrency = max(before, float(policy.start))
+        elif limit.load.wellness(policy.unwell_share) > 0:
             wanted = queueing.observe(limit.queue, limit.at_s, before, sample.samples, sample.prompts)
             probing.concurrency = min(wanted, float(policy.ceiling))
-        return probing.concurrency > before
+        if quick is not QuickAnswers.GROW:
+            return probing.concurrency > before
     search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
     return slow_start and probing.concurrency > before
-
-
-def _is_quick(policy: LimitPolicy, limit: PoolLimit, sample: UsageSample) -> bool:
-    """Return True if answers come so soon that a queue at the server costs no time. Slow start then has its usual
-    start."""
-    assert limit.queue is not None
-    if not 0 < limit.load.latency_s < queueing.QUICK_S:
-        return False
-    waiting.note(limit.queue.waiting, sample.samples, sample.prompts)
-    limit.probing.concurrency = max(limit.probing.concurrency, float(policy.start))
-    return True
 
 
 def _free(limit: PoolLimit) -> float:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final
 
 import msgspec
@@ -36,7 +37,7 @@ from policies.limits.waiting import Waiting, WaitReading
 
 QUICK_S: Final = 0.1
 """Mean duration of answers, in seconds, below which no queue is looked for: it costs no time, and messages take as
-long."""
+long. So many seconds' answers may be in flight in any case."""
 GROWTH: Final = 1.9
 """Factor of growth. Growth ends at a share of `QUIET` that waits, so its last step is to twice the slots at most."""
 QUIET: Final = 0.05
@@ -75,6 +76,15 @@ TRIAL_AFTER: Final = 4
 TRIAL_AFTER_MAX: Final = 64
 
 
+class QuickAnswers(IntEnum):
+    """Answers that come within `QUICK_S`."""
+
+    NO = 0
+    HOLD = 1
+    """They may come later than that if more calls are in flight."""
+    GROW = 2
+
+
 class Queueing(msgspec.Struct, array_like=True):
     """State of the search for one pool."""
 
@@ -97,6 +107,28 @@ class Queueing(msgspec.Struct, array_like=True):
     """Readings until the next trial of more."""
     rests: int = 2 * TRIAL_AFTER
     """Readings between the next two of them."""
+    quick: bool = False
+    """True while answers come within `QUICK_S`."""
+
+
+def is_quick(
+    queue: Queueing, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int],
+    usual_s: float,
+) -> QuickAnswers:  # fmt: skip
+    """Return whether answers come so soon that no queue is looked for, and whether more calls may be in flight.
+
+    The entries are those of `observe`, which is to be called if not; `usual_s`: mean duration of the pool's answers.
+    """
+    waiting = queue.waiting
+    if not 0 < (waiting.latency_s or usual_s) < QUICK_S:
+        if queue.quick:
+            queue.quick = False
+            cut(queue, at_s)
+        return QuickAnswers.NO
+    queue.quick = True
+    if samples:
+        waits.take(waiting, at_s, in_flight, samples, prompts)
+    return QuickAnswers.GROW if (waiting.latency_s or usual_s) < QUICK_S / 2 else QuickAnswers.HOLD
 
 
 def observe(
@@ -121,6 +153,8 @@ def observe(
     if queue.before:
         follows = math.log(now.rate / queue.before_rate) / math.log(in_flight / queue.before)
     wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
+    if wanted < in_flight:  # a queue of less than that costs no time
+        wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
     wanted = float(max(round(wanted), 1))
     if wanted != in_flight:
         factor = waits.settle(waiting, now.per_token_s)

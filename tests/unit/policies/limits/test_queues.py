@@ -96,6 +96,15 @@ def test_slow_calls_at_many_slots_take_longer_to_find(slots: int) -> None:
     assert found.waiting_max(0, 600) <= slots
 
 
+@pytest.mark.parametrize(("slots", "mean_s"), [(4, 0.02), (64, 0.02), (8, 0.05)])
+def test_a_queue_of_a_tenth_of_a_second_is_let_be(slots: int, mean_s: float) -> None:
+    """Messages take as long, and a server or a client that is busy takes some of it for each call."""
+    found = Queues(Server(slots=slots, mean_s=mean_s)).run(16)
+    assert found.used(5, 16) >= 0.97
+    rate = slots / mean_s
+    assert all(0.9 * 0.1 * rate <= second.permits <= max(20, 0.15 * rate) for second in found.seconds[8:])
+
+
 def test_a_batch_whose_throughput_saturates_is_not_taken_for_a_queue() -> None:
     """At 256 calls in flight each takes five times as long as alone, and five sevenths of all that is done are done by
     those beyond the first 64 (a search by the duration of calls stays at a dozen)."""
