@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -145,15 +146,18 @@ def test_a_byte_order_mark_is_passed_over() -> None:
     assert read_completion(b"\xef\xbb\xbf" + compact(completion({"content": "a"}))).text == "a"
 
 
-@given(
-    st.text(), st.sampled_from(["stop", "length"]), st.integers(1, 10**6), st.integers(0, 10**6), st.sampled_from([0, 4]),
-)  # fmt: skip
-def test_the_fast_path_reads_the_same_reply(text: str, reason: str, prompt: int, output: int, cached: int) -> None:
-    usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output,
-             "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
-    body = compact(completion({"content": text, "refusal": None}, reason, usage))
-    slow = compact(completion({"content": text, "reasoning": ""}, reason, usage))
-    assert read_completion(body) == read_completion(slow)
+def test_the_fast_path_reads_the_same_reply() -> None:
+    for text, reason, output, cached, thought, refusal, stopped in itertools.product(
+        ("hi", "", "é\n\"\ud83d\ude00"), ("stop", "length"), (3, 0), (0, 4), (0, 5), (None, "No."), (None, "END", 7)
+    ):
+        usage = {"prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output + thought,
+                 "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
+        message = {"content": text, "refusal": refusal}
+        body, slow = (
+            json.dumps(completion(each, reason, usage, stop_reason=stopped)).encode()
+            for each in (message, message | {"reasoning_content": ""})
+        )
+        assert read_completion(body) == read_completion(slow), body
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
@@ -214,8 +218,8 @@ def test_tool_calls_are_put_together_by_their_index() -> None:
 )
 def test_ends_of_streams(stream: bytes, usage: Usage) -> None:
     found = assembled(stream)
+    assert found.done, "nothing more is waited for"
     assert read_completion(found.message()).usage == usage
-    assert found.whole
 
 
 def test_a_stream_that_ends_before_its_finish_reason_is_no_answer() -> None:
