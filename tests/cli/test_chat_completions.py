@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from actors.cli.jobs.settings import changed_model_spec
+from actors.cli.options.options import Options
+from actors.routing.routes import ModelSpec
 from tests.cli.cli_runner import each_once, environment, requests, started, until
 
 KEY = "sk-made-up-of-openai-0123"
@@ -133,6 +136,12 @@ def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
     cortex(*job, "--provider", "azure").refused("no resource: give --provider azure,resource=NAME")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     cortex(*job, "--provider", "openai").refused("--provider openai: no key: set a good key in OPENAI_API_KEY")
+
+
+def test_a_resumed_job_may_have_another_address_of_its_api():
+    before = ModelSpec(model="m", provider="openai", base_url="http://gpu:8000")
+    resumed = changed_model_spec(Options(base_url="https://gateway.example/openai/v1"), before)
+    assert (resumed.provider, resumed.base_url) == ("openai", "https://gateway.example/openai/v1")
 
 
 def test_a_wrong_key_and_a_wrong_model_are_named(cortex, server, settings, monkeypatch):

@@ -21,7 +21,7 @@ from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import CredentialError, absolute, without_password
-from actors.providers.registry import APIS, DEFAULT, SIMULATED, of_api, of_options, row_of
+from actors.providers.registry import APIS, DEFAULT, SIMULATED, Provider, of_api, of_options, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
@@ -85,7 +85,7 @@ def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
         raise CommandError("--sim sets the simulated provider, but this job asks another model: leave --sim out")
     fallbacks = fallbacks_of(options)
     return msgspec.structs.replace(
-        before, base_url=base_url_of(options) or before.base_url,
+        before, base_url=base_url_of(options, before.row) or before.base_url,
         price=options.price or ("" if options.price_as else before.price),
         price_as=options.price_as.strip() or ("" if options.price else before.price_as),
         api_key_file=absolute(options.api_key_file.strip()) or before.api_key_file,
@@ -140,9 +140,10 @@ def labels_of(options: Options) -> dict[str, str]:
         raise CommandError(f"--label: {error}") from None
 
 
-def base_url_of(options: Options) -> str:
-    """Return the provider's address. Refuses one with a password, since the address is kept with the job."""
-    row = row_of(provider_of(options).get("provider", ""))
+def base_url_of(options: Options, row: Provider | None = None) -> str:
+    """Return the provider's address. Refuses one with a password, since the address is kept with the job. ``row``: the
+    provider of a job that exists; None: as the options say."""
+    row = row or row_of(provider_of(options).get("provider", ""))
     try:
         url = read_base_url("--base-url", options.base_url, row.appended, row.root)
     except CredentialError as error:
