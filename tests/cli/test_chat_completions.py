@@ -16,7 +16,7 @@ import pytest
 from actors.cli.jobs.settings import changed_model_spec
 from actors.cli.options.options import Options
 from actors.routing.routes import ModelSpec
-from tests.cli.cli_runner import each_once, environment, requests, started, until
+from tests.cli.cli_runner import each_once, environment, request, requests, started, until
 
 KEY = "sk-made-up-of-openai-0123"
 ROWS = 200
@@ -136,6 +136,14 @@ def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
     cortex(*job, "--provider", "azure").refused("no resource: give --provider azure,resource=NAME")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     cortex(*job, "--provider", "openai").refused("--provider openai: no key: set a good key in OPENAI_API_KEY")
+
+
+def test_a_row_may_hold_fields_of_chat_completions_and_none_without_counterpart(cortex, server):
+    lines = [request("a", seed=3, temperature=0), request("b", container="c")]
+    Path("in.jsonl").write_text("\n".join(lines))
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--api", "chat", "--base-url", server, "--json")
+    assert (done.last["rows_succeeded"], done.last["failures"]) == (1, {"rejected": 1}), done.err
+    assert "container: chat completions have no such field: leave it out" in done.err
 
 
 def test_a_resumed_job_may_have_another_address_of_its_api():

@@ -131,6 +131,7 @@ def batch_order(
     folder, limits = _prepared(options, folder)
     rows_model = body_model(options.model)
     program = program_of(options, path, output)
+    provider = provider_of(options).get("provider", "")  # decides which fields a row may hold
     places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
     if options.prompt:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
@@ -139,8 +140,9 @@ def batch_order(
         input=path, output=output, fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options),
                 **({BAD: named_list(options.bad, (path, output))} if options.bad else {})},
-        model_spec=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
-        labels=labels_of(options), shards=shards_of(options), concurrency_given=bool(options.concurrency),
+        model_spec=ModelSpec(model=options.model, base_url=base_url_of(options), provider=provider),
+        keeps_text=not options.no_keep_text, labels=labels_of(options), shards=shards_of(options),
+        concurrency_given=bool(options.concurrency),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: results are kept in that file only")
