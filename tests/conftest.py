@@ -36,7 +36,10 @@ TOGETHER = ("tests/cluster/", "tests/e2e/hosts/")
 """Folders whose tests share a Ray, or the names of network namespaces: one process runs all of a folder."""
 FIGURES = "figures"
 
-_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_", "OTEL_", "PG")
+_SETTINGS = (
+    "ANTHROPIC_", "AZURE_OPENAI_", "CORTEX_", "DEEPSEEK_", "GEMINI_", "GROQ_", "MISTRAL_", "OPENAI_", "OPENROUTER_", "OTEL_", "PG",
+    "TOGETHER_",
+)  # fmt: skip
 _ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
 _numbers = count()
 
