@@ -192,8 +192,9 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
         proven = queue.before * now.rate / queue.before_rate
         now.per_token_s = max(now.per_token_s, now.usual_s * proven / in_flight / now.size)
         return in_flight * (1 + (GROWTH - 1) * min(follows, 1.0)), 0
-    queue.growing, queue.calm, queue.trial = False, 0, 0
-    return _held(queue, in_flight, now, follows)
+    queue.growing, queue.calm, queue.trial, queue.returns = False, 0, 0, 0
+    # The first answers waited less than later ones will, so the throughput is no measure for a trial of fewer.
+    return _held(queue, in_flight, now, follows)[0], 0
 
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
@@ -216,7 +217,8 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
         return in_flight - waiting + wanted, -1
     queue.rest -= 1
     if queue.rest <= 0 and in_flight >= 4:
-        queue.rest, queue.rests = queue.rests, min(2 * queue.rests, TRIAL_AFTER_MAX)
+        most = TRIAL_AFTER_MAX if not queue.waiting.fixed_s else TRIAL_AFTER  # it may be a queue after all
+        queue.rest, queue.rests = min(queue.rests, most), min(2 * queue.rests, TRIAL_AFTER_MAX)
         return max(in_flight + 1, TRIAL * in_flight), 1
     queue.waiting.fresh = 0
     queue.waiting.per_token_s += LEARNS * (now.per_token_s - queue.waiting.per_token_s)

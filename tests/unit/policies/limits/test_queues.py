@@ -65,9 +65,9 @@ def reached(slots: int, mean_s: float, more: dict[str, Any], seed: int = 1) -> N
     assert found.waiting_max(0, from_s) <= (1.25 * slots if more else slots)
     # the last step of growth, to fewer than twice the slots, may be in the first calls of what is measured
     assert found.waiting(from_s, until_s) <= max(1.9, 0.26 * slots)
-    until_s += max(60.0, 10 * mean_s)
+    from_s, until_s = until_s, until_s + max(60.0, 10 * mean_s)  # some trials of a seventh more are in it
     found.run(until_s)
-    assert found.waiting(until_s - 10 * mean_s, until_s) <= max(1.9, 0.15 * slots)
+    assert found.waiting(from_s, until_s) <= max(1.9, 0.15 * slots)
     assert (found.timed_out, found.opened) == (0, 0)
 
 
@@ -124,6 +124,7 @@ CHANGES = [
     (64, 2.0, 128, 0.0),
     (8, 10.0, 4, 0.0),
     (64, 2.0, 32, 0.0),
+    (256, 2.0, 128, 0.0),
     (64, 10.0, 64, 30.0),
     (8, 2.0, 8, 30.0),
     (64, 2.0, 64, 300.0),
@@ -139,7 +140,7 @@ def test_a_server_that_changes_is_found_again(slots: int, mean_s: float, later: 
     until_s = from_s + max(60.0, 10 * mean_s)
     found = Queues(Server(slots=slots, mean_s=mean_s, changes=changes)).run(until_s)
     assert found.used(from_s, until_s) >= 0.97
-    assert found.waiting(from_s, until_s) <= max(1.9, 0.15 * later)
+    assert found.waiting(from_s, until_s) <= max(1.9, 0.18 * later)  # with the last steps down
     if without_s < 60:
         assert (found.timed_out, found.opened) == (0, 0)
     assert found.failed == 0
