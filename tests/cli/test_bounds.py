@@ -130,7 +130,7 @@ def test_providers(text, found):
 @pytest.mark.parametrize(
     ("read", "text", "said"),
     [
-        (provider, "azure", "'azure' is no provider: write anthropic"),
+        (provider, "nobody", "'nobody' is no provider: write anthropic"),
         (provider, "vertx", "did you mean vertex"),
         (provider, "bedrock,region=a,region=b", "is given twice"),
         (provider, "anthropic,region=a", "anthropic has no region"),

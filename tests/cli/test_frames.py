@@ -222,7 +222,7 @@ def test_options_are_those_of_the_command_line_but_for_those_of_the_command_alon
     of_command = {*RUNNING, *TABLE, "ordered", "no_keep_text", "shards", "accept_bad"}
     of_python = {*inspect.signature(submit).parameters, *inspect.signature(cortex.batch).parameters, "label", "role"}
     assert of_command - of_python == {
-        "accept_failed", "accept_partial", "as_json", "log_format", "log_level", "metrics_listen", "no_keep_text", "notify",
+        "accept_failed", "accept_partial", "api", "as_json", "log_format", "log_level", "metrics_listen", "no_keep_text", "notify",
         "sim", "sub_model", "verbose", "wait",
     }  # fmt: skip
 
