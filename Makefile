@@ -39,14 +39,14 @@ demo: $(VENV)/.installed-local
 test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long" $(ARGS)
 
-# Two processes, since most of these tests wait: for a tool, a Ray, a kill. What measures time has the machine to itself.
+# One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time,
+# and for a Ray of several nodes; the rest as in make test.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e tests/cluster -m quiet $(ARGS)
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -o faulthandler_timeout=600 \
-		tests/e2e tests/cluster tests/cli tests/edge tests/simulation \
-		-m "(e2e or long) and not quiet and not release" $(ARGS)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster $(SLOWEST) -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation $(SLOWEST) -m long $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2

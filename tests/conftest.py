@@ -31,9 +31,7 @@ TESTS = Path(__file__).resolve().parent
 STRICT = ("unit", "properties", "spec")
 MARKED = ("cluster", "notebook", "e2e")
 APART = "e2e"  # collected only where the command names it
-LONGEST = ("cluster", "e2e", "simulation")
-TOGETHER = ("tests/cluster/", "tests/e2e/hosts/")
-"""Folders whose tests share a Ray, or the names of network namespaces: one process runs all of a folder."""
+LONGEST = ("cluster", "simulation")
 FIGURES = "figures"
 
 _SETTINGS = (
@@ -100,13 +98,13 @@ def _turn(kind: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of one file, and those of one folder of `TOGETHER`, go to the same of several processes."""
+    """Which tests go to the same of several processes: one file's, and all of tests/cluster, which share a Ray."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+            return "tests/cluster" if file.startswith("tests/cluster/") else file
 
     config.option.loadscopereorder = False  # by time, not by number of tests
     return ByFile(config, log)

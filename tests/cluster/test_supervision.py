@@ -53,7 +53,6 @@ async def _until(done: Callable[[], bool], within_s: float) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.quiet
 async def test_a_killed_branch_is_noticed_soon(
     runtime: Any, address: str, folder: Path, tell: Callable[[str], None]
 ) -> None:

@@ -1,6 +1,6 @@
 """Tests with real tools: Prometheus, Phoenix, Chromium, a terminal. ``make e2e`` runs them; ``make test`` does not.
 
-Tests of one file run one after another, with those of another file beside them. Each takes the tool it needs as a fixture, so that a machine without the tool
+They run one after another in one process. Each takes the tool it needs as a fixture, so that a machine without the tool
 skips that test and says so at the end, in a section of its own.
 """
 
