@@ -7,7 +7,7 @@
 #                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
-#   make release   what a release runs besides .ci/run: longer tests of several hosts, 10,000 seeds, the long chaos
+#   make release   what a release runs besides .ci/run: the longest tests, 10,000 seeds, the long chaos
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
@@ -37,7 +37,7 @@ demo: $(VENV)/.installed-local
 	@$(PY) -m actors.cli.demo
 
 test: $(VENV)/.installed-test-local
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long and not release" $(ARGS)
 
 # One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time,
 # and for a Ray of several nodes; the rest as in make test.
@@ -45,12 +45,12 @@ e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster $(SLOWEST) -m long $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation $(SLOWEST) -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster $(SLOWEST) -m "long and not release" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e/hosts -m release -o faulthandler_timeout=600 $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) -m tests.simulation --soak $(SEEDS)
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos
 

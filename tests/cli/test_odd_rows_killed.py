@@ -91,7 +91,12 @@ def _listed_once(folder: Path, unreadable: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "kills"), [(2_000, 1), pytest.param(100_000, 10, marks=pytest.mark.long)]
+    ("count", "kills"),
+    [
+        (2_000, 1),
+        pytest.param(20_000, 5, marks=pytest.mark.long),
+        pytest.param(100_000, 10, marks=pytest.mark.release),
+    ],
 )  # fmt: skip
 def test_every_record_of_a_killed_job_is_told_once(tmp_path: Path, count: int, kills: int, tell: Any) -> None:
     began_s = time.monotonic()

@@ -20,7 +20,7 @@ SHORT = Setup(
 """The rows must outlast a round of kills, on any machine."""
 
 
-@pytest.mark.long
+@pytest.mark.release  # `.ci/run` runs `make chaos`
 async def test_every_row_is_there_once_whoever_dies(
     head: Head, runtime: Any, folder: Path, tell: Callable[[str], None]
 ) -> None:

@@ -20,8 +20,11 @@ pytestmark = [
 ]
 BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "deadline": "+4m"}
 """Within which it must come to its end."""
-LONG = ("chatloop", "convex", "crystal", "flow", "hanoi", "recovery")
-"""A quarter of a minute and more on two cores: `make e2e` runs them."""
+LONG = {
+    **dict.fromkeys(("chatloop", "crystal", "flow", "recovery"), pytest.mark.long),
+    **dict.fromkeys(("convex", "hanoi"), pytest.mark.release),
+}
+"""A quarter of a minute and more on two cores, and a whole one."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModelServe
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BY_NAME]
+    "name", [pytest.param(name, marks=LONG[name]) if name in LONG else name for name in BY_NAME]
 )
 def test_the_small_model_comes_to_the_end_that_is_expected(
     name: str, server: LocalModelServer, tmp_path: Path, tell: Callable[[str], None]
