@@ -316,7 +316,7 @@ def submit(
     order = JobSpec(
         program=program, model_spec=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
-        labels=called, shards=shards, in_python=True,
+        labels=called, shards=shards, in_python=True, concurrency_given=concurrency is not None or limits is not None,
     )  # fmt: skip
     if rows is not None:
         rows.begin(order)
@@ -379,6 +379,6 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
     order = JobSpec(
         program=program, model_spec=remembered(last_places(StateFolder(folder), job, k.terms)), limits=k.terms.limits,
         job=job,
-        state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
+        state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels, concurrency_given=True,
     )  # fmt: skip
     return Job(order, None, progress)

@@ -37,6 +37,7 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
 from actors.routing.key_rotation import rotation
 from actors.routing.model_factory import ConnectionSpec, with_prepared
+from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
@@ -163,7 +164,7 @@ class Session:
             **order.places, "wish": remember(order.model_spec), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output), **({OVERWRITES: "1"} if order.overwrite else {}),
         }  # fmt: skip
-        limits = order.limits
+        limits = at_server(order.limits, found.route.endpoint, given=order.concurrency_given or found.route.batched)
         if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         if found.route.batched:

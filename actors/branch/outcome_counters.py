@@ -35,6 +35,7 @@ class OutcomeCounter:
         "message",
         "model",
         "output_tokens",
+        "prompts",
         "retry_after_s",
         "samples",
         "slow",
@@ -54,6 +55,7 @@ class OutcomeCounter:
         self.failed: dict[str, int] = {}
         self.latency_s = self.retry_after_s = self.timed_out_s = 0.0
         self.samples: list[tuple[float, int]] = []
+        self.prompts: list[int] = []
         self.message = ""
 
     def begin(self, model: Any) -> None:
@@ -75,6 +77,7 @@ class OutcomeCounter:
                 self.slow += 1
             if len(self.samples) < SAMPLES_MAX and not usage.unknown:
                 self.samples.append((elapsed_s, usage.output_tokens))
+                self.prompts.append(usage.input_tokens + usage.cache_creation_tokens)
             if self.ended >= FIRST_MAX:
                 return False
         elif not self._failed(result, elapsed_s):
@@ -111,7 +114,7 @@ class OutcomeCounter:
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
             self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
             rate if isinstance(rate, RateLimits) else None, self.message, in_flight,
-            self.timed_out_s,
+            self.timed_out_s, tuple(self.prompts),
         )  # fmt: skip
         self._anew()
         return signals

@@ -54,6 +54,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """Labels of the job's costs in traces and reports: a team, a project. Never secrets."""
     reopened: RowsReopened | None = None
     """Failed rows to ask again at the start of the run."""
+    concurrency_given: bool = False
+    """True if the user named the concurrency in `limits`, now or in an earlier run."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Further data that a later ``resume`` needs. Never secrets."""
 

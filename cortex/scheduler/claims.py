@@ -165,6 +165,8 @@ def _keep_free(state: SchedulerState, name: str) -> None:
 def _enter(state: SchedulerState, job: str, claim: Claim, holds: dict[str, RouteHolding]) -> None:
     route = pools.known(state, claim.route, claim.pool)
     route.jobs[job] = True
+    if claim.queues:
+        pools.may_queue(state, route.pool)
     holds[claim.route] = RouteHolding(route.pool)
     state.pools[route.pool].holders += 1
     pools.touch(state, route.pool)

@@ -94,6 +94,14 @@ def pool_of(state: SchedulerState, name: str) -> PoolState:
     return pool
 
 
+def may_queue(state: SchedulerState, name: str) -> None:
+    """Take in that the server behind a pool may queue calls (`Claim.queues`)."""
+    pool = state.pools[name]
+    if pool.limit.queue is None:
+        pool.limit = limit.queueing_too(state.settings.limit, pool.limit)
+        touch(state, name)
+
+
 def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
     """Adopt a memo after a restart, in place of the lost state; the newer of two counts.
 
@@ -182,6 +190,8 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
             binding=pool.wanted > pool.allowed.concurrency,
             timed_out=timed_out,
             timed_out_s=signals.timed_out_s,
+            samples=signals.samples,
+            prompts=signals.prompts,
         )
         if limit.observe(state.settings.limit, pool.limit, at_s, sample):
             pool.grew_s = at_s

@@ -51,6 +51,8 @@ class RouteSignals(_Wire, frozen=True):
     """Attempts of this branch in flight on this route, of every generation."""
     timed_out_s: float = 0.0
     """Duration of the shortest attempt that timed out, in seconds; 0: none did."""
+    prompts: tuple[int, ...] = ()
+    """Input tokens of the attempts in `samples`, without those read from a prompt cache."""
 
 
 class ToolSignals(_Wire, frozen=True):
@@ -102,6 +104,8 @@ class Claim(_Wire, frozen=True):
     """Memo that the scheduler gave it: latest state of this pool's limits and this route's breaker."""
     blocked: str = ""
     """Reason why the account is blocked, as far as this job knows."""
+    queues: bool = False
+    """True for a server of the user's own, which may queue calls and refuse none."""
 
 
 class Claims(_Wire, frozen=True):

@@ -26,6 +26,10 @@ half as much again is for its size."""
 PATIENCE_ANSWERS: Final = 256
 """Answers after which a patience that is no longer needed has fallen to 1/e of its excess: it follows about the highest
 of so many durations."""
+QUEUE_S: Final = 300.0
+"""Seconds to the first byte of an answer at a server of the user's own, which may queue calls: as many times
+`TimeoutPolicy.first_byte_s` as a call takes that waits behind three others. Until an answer was measured nothing tells
+how long such a server takes."""
 WAITS_MAX: Final = 2
 """Timeouts of one call that double the time of its next attempt."""
 

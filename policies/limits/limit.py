@@ -1,13 +1,14 @@
 """Adaptive limit of a pool: concurrency and rates that all holders of the pool may use together now.
 
 A pool is the unit in which a provider limits calls. `PoolLimit` is its whole state, a plain value: `observe` takes a
-report in, and `allowance` returns the bounds. Two sources are used together, and the smaller bound holds:
+report in, and `allowance` returns the bounds. Three sources are used together, and the smaller bound holds:
 
 - rate-limit headers of the provider: refill and remainder of each bucket (`policies.limits.refill`). The rate is right
   with the first answer, and concurrency follows by Little's law;
 - refusals (`policies.limits.probing`): the search for a limit that no header names, of rate or of concurrency. A
   refusal that the headers explain is ignored by the search: an empty bucket, or, once, a bucket that was used faster
-  than it fills.
+  than it fills;
+- waiting (`policies.limits.queueing`): a server of the user's own that does neither may queue its calls.
 
 A bound grows only if more was wanted than was allowed, if the allowed amount was used, and if the provider is healthy.
 Demand below the limit, an idle pool and a pool that returns 5xx grow nothing. Caps set by an operator bound the result,
@@ -26,9 +27,10 @@ import msgspec
 from msgspec import field
 
 from policies.limits import probing as search
-from policies.limits import refill, strays
+from policies.limits import queueing, refill, strays
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
+from policies.limits.queueing import Queueing, QuickAnswers
 from policies.limits.refill import Refill
 
 RATE_MEMORY_S: Final = 2.0
@@ -113,6 +115,10 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Attempts among `unwell` that timed out although the server answered others meanwhile."""
     timed_out_s: float = 0.0
     """Duration of the shortest of them, in seconds."""
+    samples: tuple[tuple[float, int], ...] = ()
+    """(seconds, output tokens) of some of the answered attempts."""
+    prompts: tuple[int, ...] = ()
+    """Input tokens of the same attempts."""
 
 
 class PoolLimit(msgspec.Struct, array_like=True):
@@ -134,6 +140,9 @@ class PoolLimit(msgspec.Struct, array_like=True):
     """Headroom of the latest `allowance`: what is left to other traffic does not count as unused."""
     relieved_until_s: float = 0.0
     """Time until which timeouts belong to the latest episode of congestion."""
+    queue: Queueing | None = None
+    """Search at a server that may queue, used while it names no limit and refuses nothing (`policies.limits.queueing`);
+    None: a provider's service, of which slow start finds the limit."""
 
 
 class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
@@ -154,9 +163,22 @@ NO_CAPS: Final = PoolCaps()
 """Caps that bound nothing."""
 
 
-def new(policy: LimitPolicy) -> PoolLimit:
-    """Return the state of a pool about which nothing is known: `policy.start` permits, slow start."""
+def new(policy: LimitPolicy, queues: bool = False) -> PoolLimit:
+    """Return the state of a pool about which nothing is known: `policy.start` permits, slow start.
+
+    `queues`: True for a server that may queue what it cannot serve yet, which begins with `queueing.START` permits.
+    """
+    if queues:
+        return PoolLimit(Probing(float(queueing.START)), queue=Queueing())
     return PoolLimit(Probing(float(policy.start)))
+
+
+def queueing_too(policy: LimitPolicy, limit: PoolLimit) -> PoolLimit:
+    """Return the state of a pool of which only now is known that its server may queue calls."""
+    if not limit.load.from_s and not any((limit.requests.per_s, limit.input_tokens.per_s, limit.output_tokens.per_s)):
+        return new(policy, True)
+    limit.queue = Queueing(growing=False)
+    return limit
 
 
 def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
@@ -249,6 +271,8 @@ def _relieve(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSa
     probing = limit.probing
     under_way = min(probing.concurrency, float(sample.in_flight + sample.timed_out))
     probing.concurrency = max(under_way / 2, float(policy.floor))
+    if limit.queue is not None:
+        queueing.cut(limit.queue, at_s)
     limit.relieved_until_s = at_s + sample.timed_out_s
 
 
@@ -285,6 +309,15 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
     slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency
+    if slow_start and limit.queue is not None:
+        quick = queueing.is_quick(limit.queue, limit.at_s, before, sample.samples, sample.prompts, limit.load.latency_s)
+        if quick:
+            probing.concurrency = max(before, float(policy.start))
+        elif limit.load.wellness(policy.unwell_share) > 0:
+            wanted = queueing.observe(limit.queue, limit.at_s, before, sample.samples, sample.prompts)
+            probing.concurrency = min(wanted, float(policy.ceiling))
+        if quick is not QuickAnswers.GROW:
+            return probing.concurrency > before
     search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
     return slow_start and probing.concurrency > before
 
@@ -354,6 +387,8 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     limit.at_s += by_s
     limit.held_until_s += by_s
     limit.relieved_until_s += by_s
+    if limit.queue is not None:
+        queueing.shift(limit.queue, by_s)
     probing = limit.probing
     probing.empty_at_s += by_s
     probing.strays.block_at_s += by_s

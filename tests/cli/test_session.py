@@ -13,11 +13,14 @@ from actors.api.session import Session
 from actors.driver.driver import Driver
 from actors.files.errors import SourceError
 from actors.files.sources.line_source import LineSource
+from actors.jobs.limit_options import bounded
 from actors.jobs.spec import JobSpec
 from actors.routing.model_factory import ConnectionSpec
+from actors.routing.own_server import connections_max
 from actors.routing.routes import ModelSpec, ResolvedRoute, SetupError
 from cortex.programs.batch import Batch
 from cortex.values.limits import Limits, Route
+from policies.failures.timeout import attempt_timeout_s
 
 
 class Label(cortex.Program, frozen=True):
@@ -44,6 +47,30 @@ def test_a_destination_may_take_fewer_calls_at_once(tmp_path):
     assert session.terms(narrow, "inline").limits.concurrency == 8
     few = Session(JobSpec(program=Batch(), limits=Limits(concurrency=3), state=str(tmp_path)), {})
     assert few.terms(narrow, "inline").limits.concurrency == 3
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "given", "concurrency", "first_byte_s"),
+    [
+        ("http://gpu:8000", False, "most", 300.0),
+        ("http://gpu:8000", True, 100, 300.0),  # a ceiling that the user gives stays one, also the usual number
+        ("https://api.anthropic.com", False, 100, 60.0),
+        ("sim", False, 100, 60.0),
+    ],
+)
+def test_a_server_of_the_users_own_has_no_usual_ceiling(tmp_path, endpoint, given, concurrency, first_byte_s):
+    order = JobSpec(program=Batch(), state=str(tmp_path), concurrency_given=given)
+    route, connection = Route(endpoint=endpoint, model="m"), ConnectionSpec(endpoint=endpoint)
+    limits = Session(order, {}).terms(ResolvedRoute(route, connection), "inline").limits
+    assert limits.concurrency == (connections_max() if concurrency == "most" else concurrency)
+    assert limits.timeout.first_byte_s == first_byte_s
+
+
+def test_a_timeout_by_hand_holds_at_a_server_of_the_users_own(tmp_path):
+    order = JobSpec(program=Batch(), state=str(tmp_path), limits=bounded(Limits(), {"timeout": "20s"}, 0.0))
+    route, connection = Route(endpoint="http://gpu:8000", model="m"), ConnectionSpec(endpoint="http://gpu:8000")
+    limits = Session(order, {}).terms(ResolvedRoute(route, connection), "inline").limits
+    assert attempt_timeout_s(limits.timeout, 1_000, 1_000) == 20.0
 
 
 def _run(folder: Path, wish: ModelSpec, **more: Any) -> Any:

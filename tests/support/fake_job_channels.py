@@ -40,6 +40,7 @@ class Channel:
         self.job, self.routes, self.wanted = job, routes, wanted
         self.epoch, self.cortex, self.progress = 1, "", 0
         self.weight, self.headroom, self.blocked = 1.0, 0.0, ""
+        self.queues = False
         self.concurrency, self.rates = 1000, (0.0, 0.0, 0.0)
         self.until_s = -NEVER
         self.grants: dict[str, Grant] = {}
@@ -57,6 +58,7 @@ class Channel:
                 self.grants[route].serial if route in self.grants else 0,
                 self.memos[route],
                 self.blocked,
+                self.queues,
             )
             for route in self.routes
         )

@@ -1,7 +1,8 @@
 """Simulation of a job at a server that queues without bound, in a closed loop with the real policies.
 
 Pure, in virtual time, determined by one seed. The server (vLLM, SGLang, llama.cpp) never refuses: it works on as many
-calls as it has slots, and the others wait, first come first served. On our side are the pool's limit, the route's
+calls as it has slots, and the others wait, first come first served. Slots are vLLM's `max_num_seqs`, `--parallel` of
+llama.cpp, OLLAMA_NUM_PARALLEL; `half` is the batch whose steps take longer the more it holds. On our side are the pool's limit, the route's
 breaker, the timeouts and the retries, fed as in a running system: each branch reports a few times a second, and grants
 reach it a little later.
 """
@@ -25,7 +26,7 @@ from policies.failures import breaker as breakers
 from policies.failures.breaker import BreakerState
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, backoff_s, may_retry
-from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, learned_patience, teaches_from_s
+from policies.failures.timeout import QUEUE_S, TimeoutPolicy, attempt_timeout_s, learned_patience, teaches_from_s
 from policies.limits.limit import LimitPolicy, PoolAllowance, new
 
 REPORT_S = 0.25
@@ -35,10 +36,11 @@ MESSAGE_S = (0.002, 0.006)
 TURN_S = (0.005, 0.03)
 """Seconds from an answer to the next call under its permit: messages, a turn of the channel with its commit, network."""
 SWEEP_S = 0.25
+SAMPLES_MAX = 16
 
 
 class Server(msgspec.Struct, kw_only=True):
-    """Server that queues. The time of a call is that of its prompt and its answer at full load; see `mean_s`."""
+    """Server that queues. The time of a call is that of its prompt and its answer; see `mean_s`."""
 
     slots: int = 8
     mean_s: float = 10.0
@@ -49,6 +51,11 @@ class Server(msgspec.Struct, kw_only=True):
     """Share of the time that the prompt takes."""
     aborts: bool = True
     """True if a call that its client gave up leaves queue or slot."""
+    half: float = 0.0
+    """Calls in slots at which each takes twice its time, as in a batch whose steps take longer the more it holds: n calls
+    are worked on at 1 / (1 + n / half) of the speed. 0: at full speed, however many."""
+    overhead_s: float = 0.0
+    """Seconds of a call besides queue and slot."""
     changes: tuple[tuple[float, int], ...] = ()
     """(time, slots): the number of slots from that time on; 0: nothing is worked on."""
 
@@ -81,6 +88,8 @@ class Counts(msgspec.Struct):
     output_tokens: int = 0
     latency_s: float = 0.0
     timed_out_s: float = 0.0
+    samples: list[tuple[float, int]] = []
+    prompts: list[int] = []
 
 
 class Node(msgspec.Struct):
@@ -112,18 +121,22 @@ class Second(msgspec.Struct):
 
 
 class Queues:
-    """Whole loop: one job of `rows` rows (None: without end) at one server."""
+    """Whole loop: one job of `rows` rows (None: without end) at one server.
+
+    `queues`: False for a pool that looks for no queue, as at a provider's service.
+    """
 
     def __init__(
         self, server: Server, *, rows: int | None = None, concurrency: int = 100_000, seed: int = 1, nodes: int = 2,
-        output_tokens_max: int = 300, policy: LimitPolicy | None = None, timeouts: TimeoutPolicy | None = None,
+        output_tokens_max: int = 300, queues: bool = True, policy: LimitPolicy | None = None, timeouts: TimeoutPolicy | None = None,
     ) -> None:  # fmt: skip
         self.server, self.left, self.concurrency = server, rows, concurrency
-        self.output_tokens_max, self.timeouts, self.retry = output_tokens_max, timeouts or TimeoutPolicy(), RetryPolicy()
+        self.output_tokens_max, self.retry = output_tokens_max, RetryPolicy()
+        self.timeouts = timeouts or (TimeoutPolicy(first_byte_s=QUEUE_S) if queues else TimeoutPolicy())
         self.chance = random.Random(seed)
         settings = SchedulerSettings(limit=policy or LimitPolicy())
         self.state = SchedulerState(settings)
-        self.pool = self.state.pools["p"] = PoolState(new(settings.limit))
+        self.pool = self.state.pools["p"] = PoolState(new(settings.limit, queues))
         self.route = self.state.routes["r"] = RouteState("p")
         self.pool.routes["r"] = True
         self.patience = 1.0
@@ -132,8 +145,12 @@ class Queues:
         self.seconds: list[Second] = []
         self.slots = server.slots
         self.queue: deque[Row] = deque()
-        self.serving: dict[Row, tuple[int, float]] = {}
-        """Rows in a slot: number of the attempt, and time at which it ends."""
+        self.serving: dict[Row, int] = {}
+        """Rows in a slot: number of the attempt."""
+        self._clock_s = self._clocked_s = 0.0
+        """Seconds that each call in a slot was worked on, and when that was counted."""
+        self._ends: list[tuple[float, int, Row]] = []
+        self._turn = 0
         self.again: deque[Row] = deque()
         self.out: set[Row] = set()
         self.moves: list[BreakerMoved] = []
@@ -168,8 +185,8 @@ class Queues:
             if until_s <= self.now_s:
                 until_s = at_s
             took_s = until_s - self.now_s
-            second.busy_s += len(self.serving) * took_s
-            second.useful_s += self.slots * took_s
+            second.busy_s += self._work(len(self.serving)) * took_s
+            second.useful_s += self._work(self.slots) * took_s
             second.waiting_s += len(self.queue) * took_s
             second.waiting_max = max(second.waiting_max, len(self.queue))
             second.permits = self._shared.concurrency if self._shared else 0
@@ -229,6 +246,9 @@ class Queues:
         counts = node.of(row)
         counts.answered += 1
         counts.slow += took_s > row.timeout_s / 2
+        if len(counts.samples) < SAMPLES_MAX:
+            counts.samples.append((took_s, row.output_tokens))
+            counts.prompts.append(row.input_tokens)
         counts.latency_s += took_s
         counts.input_tokens += row.input_tokens
         counts.output_tokens += row.output_tokens
@@ -261,7 +281,7 @@ class Queues:
         elif row in self.queue:  # the server works on it all the same
             self.queue[self.queue.index(row)] = Row(0, 0, served_s=row.served_s)
         elif row in self.serving:
-            self.serving[Row(0, 0)] = self.serving.pop(row)
+            self.serving[row] = 0
         failure = Failure(FailureKind.TIMED_OUT, "")
         decision = may_retry(self.retry, failure, row.attempt, 0, self.done, paid=row.waits)
         if decision.again:
@@ -282,30 +302,53 @@ class Queues:
 
     # ---------------------------------------------------------------------------------------- the server
 
+    def _work(self, n: int) -> float:
+        """Return the work that n calls in slots get done a second, in seconds of a call alone."""
+        return n / (1 + n / self.server.half) if self.server.half else float(n)
+
+    def _clock(self) -> float:
+        """Return the seconds that a call was worked on that has been in its slot since the beginning."""
+        n = len(self.serving)
+        if n:
+            self._clock_s += (self.now_s - self._clocked_s) * self._work(n) / n
+        self._clocked_s = self.now_s
+        return self._clock_s
+
     def _serve(self) -> None:
+        clock_s = self._clock()
         while self.queue and len(self.serving) < self.slots:
             row = self.queue.popleft()
-            self.serving[row] = (row.mark, self.now_s + row.served_s)
-            self._at(row.served_s, self._served, row, self.now_s + row.served_s)
+            self.serving[row] = row.mark
+            self._number += 1
+            row.served_s += clock_s
+            heapq.heappush(self._ends, (row.served_s, self._number, row))
+        self._turn += 1
+        while self._ends and self._ends[0][2] not in self.serving:
+            heapq.heappop(self._ends)
+        if self._ends:
+            n = len(self.serving)
+            self._at(max(0.0, self._ends[0][0] - clock_s) * n / self._work(n), self._served, self._turn)
 
-    def _served(self, row: Row, at_s: float) -> None:
-        for own, (mark, ends_s) in list(self.serving.items()) if row not in self.serving else ((row, self.serving[row]),):
-            if ends_s == at_s:
-                del self.serving[own]
-                if own is row and mark:
-                    self._at(self._draw(MESSAGE_S), self._answered, row, mark)
-                self._serve()
-                return
+    def _served(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        _, _, row = heapq.heappop(self._ends)
+        self._clock()
+        mark = self.serving.pop(row)
+        if mark:
+            self._at(self._draw(MESSAGE_S) + self.server.overhead_s, self._answered, row, mark)
+        self._serve()
 
     def _resized(self, slots: int) -> None:
-        stalled = not self.slots
+        clock_s = self._clock()
         self.slots = slots
         if not slots:  # what is in a slot waits
             for row in reversed(list(self.serving)):
-                row.served_s = self.serving.pop(row)[1] - self.now_s
+                row.served_s -= clock_s
                 self.queue.appendleft(row)
-        elif stalled or slots:
-            self._serve()
+            self.serving.clear()
+            self._ends.clear()
+        self._serve()
 
     # ------------------------------------------------------------------------------------------ the cortex
 
@@ -315,13 +358,13 @@ class Queues:
             return
         node.report_at_s = self.now_s + REPORT_S
         self._at(REPORT_S, self._report_due, place)
-        in_flight = sum(row.node == place for row in self.out)
+        in_flight = node.in_flight
         told, node.counts = node.counts, {}
         for generation, c in (told or {node.generation: Counts()}).items():
             failed = {FailureKind.TIMED_OUT.value: c.timed_out} if c.timed_out else {}
             signals = RouteSignals(
                 "r", "p", generation, c.begun, c.answered, failed, c.slow, c.input_tokens, c.output_tokens, c.latency_s,
-                in_flight=in_flight, timed_out_s=c.timed_out_s,
+                samples=tuple(c.samples), in_flight=in_flight, timed_out_s=c.timed_out_s, prompts=tuple(c.prompts),
             )  # fmt: skip
             self._at(self._draw(MESSAGE_S), self._heard, place, signals)
 

@@ -18,6 +18,7 @@ import msgspec
 from actors.channel.leases.budget_client import BudgetClient
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from actors.providers.pools import pool_of
+from actors.providers.registry import is_own_server
 from cortex.admission.permits import by_hand
 from cortex.calls import route_lanes
 from cortex.scheduler.job_families import member_of
@@ -45,7 +46,7 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 class _RouteLease:
     """Lease of one route of the job."""
 
-    __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "pool", "reported", "route")
+    __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "pool", "queues", "reported", "route")
 
     def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
         self.at = at
@@ -56,6 +57,7 @@ class _RouteLease:
         names = (route.endpoint, route.credential, route.model)
         self.route = route_name(*names)
         self.pool = pool_of(*names)
+        self.queues = is_own_server(route.endpoint)
         self.acknowledged = 0
         """Serial of the last grant that was taken in."""
         self.coming: list[int] = []
@@ -318,7 +320,9 @@ class Lease:
             place.reported = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
             place.blocked = bool(blocked)
-            claims.append(Claim(place.route, place.pool, place.reported, place.acknowledged, share.memo, blocked))
+            claims.append(
+                Claim(place.route, place.pool, place.reported, place.acknowledged, share.memo, blocked, place.queues)
+            )
         return Claims(
             member, k.epoch, self._granter, self._reported[0][lane], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),

@@ -71,7 +71,9 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on the job's tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
     "prompt_tokens_max": (int, _option("--prompt-tokens-max", "most tokens of one prompt (M)", "N", 1)),
-    "concurrency": (str, _option("--concurrency", "most calls in flight at once (default 100)", "N")),
+    "concurrency": (
+        str, _option("--concurrency", "most calls in flight at once (default 100; at a server of your own, none)", "N"),
+    ),
     "rpm": (str, _option("--rpm", "most requests a minute of this job, within the provider's limit", "N")),
     "itpm": (str, _option("--itpm", "most input tokens a minute", "N")),
     "otpm": (str, _option("--otpm", "most output tokens a minute", "N")),

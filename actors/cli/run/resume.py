@@ -149,7 +149,7 @@ def order_of(
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), overwrite=options.overwrite, places=places,
-        keeps_text=terms.keeps_text, labels=terms.labels, resumed=True,
+        keeps_text=terms.keeps_text, labels=terms.labels, resumed=True, concurrency_given=True,
     )  # fmt: skip
 
 

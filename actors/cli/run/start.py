@@ -142,6 +142,7 @@ def batch_order(
                 **({BAD: named_list(options.bad, (path, output))} if options.bad else {})},
         model_spec=ModelSpec(model=options.model, base_url=base_url_of(options), provider=provider),
         keeps_text=not options.no_keep_text, labels=labels_of(options), shards=shards_of(options),
+        concurrency_given=bool(options.concurrency),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: results are kept in that file only")
@@ -183,7 +184,7 @@ def run_order(
         state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **({"kind": LINES} if lines else {})},
-        labels=labels_of(options),
+        labels=labels_of(options), concurrency_given=bool(options.concurrency),
     )  # fmt: skip
     return folder, order
 

@@ -13,6 +13,7 @@ from actors.scheduler.actor import Cortex
 from cortex.scheduler.protocol import SchedulerStarted
 from cortex.scheduler.reports import ProgressReport, RouteSignals
 from cortex.scheduler.state import LEASE_S, SchedulerSettings
+from cortex.values.limits import Route
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import LimitPolicy, PoolCaps
 from tests.edge.support.lease_fixture import ROUTE, Answers, World, act, grant
@@ -307,5 +308,18 @@ def test_a_cortex_that_came_back_grants_nothing_new_until_all_have_told_what_the
         b.finish(20)
         await asyncio.sleep(10)
         assert newcomer.told[-1].permits > 0
+
+    act(play)
+
+
+@pytest.mark.parametrize(("endpoint", "queues"), [("http://gpu:8000", True), ("https://api.anthropic.com", False)])
+def test_a_claim_says_whether_the_server_may_queue_calls(endpoint: str, queues: bool) -> None:
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S))
+        job = world.add("j")
+        route = Route(endpoint=endpoint, credential="c", model="m")
+        job.k.terms = msgspec.structs.replace(job.k.terms, route=route)
+        await asyncio.sleep(RENEW_S + 1)
+        assert world.claims[-1][1].claims[0].queues is queues
 
     act(play)

@@ -7,8 +7,10 @@ import itertools
 import pytest
 
 from cortex.scheduler.protocol import BreakerMoved, PoolCapped
+from cortex.scheduler.state import SchedulerSettings
+from policies.limits import queueing
 from policies.limits.limit import PoolCaps, RateLimits, ReportedBucket
-from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
+from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, Town, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
@@ -394,3 +396,29 @@ def test_timeouts_at_a_queue_halve_the_calls_in_flight():
     t.report(failed={"timed_out": 4}, timed_out_s=70.0, flights=15)
     t.settle()
     assert t.state.pools[ROUTE].allowed.concurrency == 9
+
+
+def test_a_server_of_the_users_own_is_searched_for_a_queue_from_two_calls_on():
+    t = Town(SchedulerSettings())
+    t.job("a").queues = True
+    t.join("a")
+    assert t.permits() == {"a": queueing.START}
+    for _ in range(6):
+        t.after(4.0)
+        t.report(begun=2, answered=2, latency_s=8.0, samples=((4.0, 400), (2.0, 200)), prompts=(0, 0), flights=4)
+        t.settle()
+    assert t.permits()["a"] > queueing.START
+    assert t.state.pools[ROUTE].limit.queue is not None
+
+
+def test_a_pool_that_was_known_before_holds_what_it_has_while_a_queue_is_looked_for():
+    t = town()
+    t.join("a")
+    t.report(begun=10, answered=10, latency_s=10.0, flights=10)
+    before = t.state.pools[ROUTE].limit.probing.concurrency
+    t.job("b").queues = True
+    t.join("b")
+    queue = t.state.pools[ROUTE].limit.queue
+    assert queue is not None
+    assert not queue.growing
+    assert t.state.pools[ROUTE].limit.probing.concurrency == before

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.queue_simulation import Queues, Server
 
 CASES = [
     # slots, seconds a call, rows, attempts that time out at most, seconds beyond what the server needs, in calls
-    (8, 10.0, 300, 0, 2),
-    (4, 20.0, 120, 12, 4),
+    (8, 10.0, 300, 0, 4),
+    (4, 20.0, 120, 0, 4),
     (16, 0.5, 1_000, 0, 8),
-    (64, 40.0, 300, 0, 4),
+    (64, 40.0, 300, 0, 7),
 ]
 
 
@@ -19,27 +21,138 @@ CASES = [
 def test_no_work_of_a_server_that_queues_is_thrown_away(
     slots: int, mean_s: float, rows: int, timed_out: int, calls: int
 ) -> None:
-    """A hundred calls in flight, the default."""
+    """A hundred calls in flight at most."""
     found = Queues(Server(slots=slots, mean_s=mean_s), rows=rows, concurrency=100).run(10_000)
     assert (found.done, found.failed, found.opened) == (rows, 0, 0)
     assert found.timed_out <= timed_out
     assert found.ended_s <= rows * mean_s / slots + calls * mean_s
 
 
+def test_a_pool_that_looks_for_no_queue_throws_no_work_away_either() -> None:
+    found = Queues(Server(slots=8, mean_s=10.0), rows=300, concurrency=100, queues=False).run(10_000)
+    assert (found.done, found.failed, found.timed_out, found.opened) == (300, 0, 0, 0)
+
+
+# ------------------------------------------------------------------------------------- calls to hold in flight
+
+QUICK: list[tuple[int, float, dict[str, Any]]] = [
+    # slots, seconds a call, what else is so
+    (1, 0.2, {}),
+    (1, 85.0, {}),
+    (8, 0.2, {}),
+    (8, 10.0, {}),
+    (8, 85.0, {}),
+    (64, 2.0, {}),
+    (64, 2.0, {"sigma": 0.0}),  # answers of one length
+    (64, 2.0, {"sigma": 1.0}),
+    (64, 2.0, {"prompt_part": 0.6}),
+    (64, 2.0, {"half": 64.0}),  # a batch that works the slower the more it holds
+    (256, 2.0, {}),
+]
+LONG: list[tuple[int, float, dict[str, Any]]] = [
+    *[(slots, mean_s, {}) for slots in (1, 8) for mean_s in (0.2, 0.5, 2.0, 10.0, 30.0, 85.0)],
+    *[(64, mean_s, {}) for mean_s in (0.2, 0.5, 2.0, 10.0, 30.0, 85.0)],
+    *[(slots, mean_s, {}) for slots in (256, 1_024) for mean_s in (1.0, 2.0, 4.0)],
+]
+
+
+def reached(slots: int, mean_s: float, more: dict[str, Any], seed: int = 1) -> None:
+    """Assert what is reached after a minute or eight calls' time, whichever is longer."""
+    from_s = max(60.0, 8 * mean_s)
+    until_s = from_s + max(60.0, 10 * mean_s)
+    found = Queues(Server(slots=slots, mean_s=mean_s, **more), seed=seed).run(until_s)
+    assert found.used(from_s, until_s) >= 0.97
+    assert found.waiting_max(0, from_s) <= (1.25 * slots if more else slots)
+    # the last step of growth, to fewer than twice the slots, may be in the first calls of what is measured
+    assert found.waiting(from_s, until_s) <= max(1.9, 0.26 * slots)
+    from_s, until_s = until_s, until_s + max(60.0, 10 * mean_s)  # some trials of a seventh more are in it
+    found.run(until_s)
+    assert found.waiting(from_s, until_s) <= max(1.9, 0.15 * slots)
+    assert (found.timed_out, found.opened) == (0, 0)
+
+
+@pytest.mark.parametrize(("slots", "mean_s", "more"), QUICK)
+def test_as_many_calls_are_held_in_flight_as_the_server_works_on(
+    slots: int, mean_s: float, more: dict[str, Any]
+) -> None:
+    reached(slots, mean_s, more)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize(("slots", "mean_s", "more"), LONG)
+def test_as_many_calls_are_held_whatever_the_chance(
+    slots: int, mean_s: float, more: dict[str, Any], seed: int
+) -> None:
+    reached(slots, mean_s, more, seed)
+
+
+@pytest.mark.parametrize("slots", [256, 1_024])
+def test_slow_calls_at_many_slots_take_longer_to_find(slots: int) -> None:
+    """Growth doubles at most, once in the time of a call, since more could wait than there are slots: from 2 to 1,024
+    in nine rounds."""
+    found = Queues(Server(slots=slots, mean_s=30.0)).run(600)
+    assert found.used(450, 600) >= 0.97
+    assert found.waiting_max(0, 600) <= slots
+
+
+@pytest.mark.parametrize(("slots", "mean_s"), [(4, 0.02), (64, 0.02), (8, 0.05)])
+def test_a_queue_of_a_tenth_of_a_second_is_let_be(slots: int, mean_s: float) -> None:
+    """Messages take as long, and a server or a client that is busy takes some of it for each call."""
+    found = Queues(Server(slots=slots, mean_s=mean_s)).run(16)
+    assert found.used(5, 16) >= 0.97
+    rate = slots / mean_s
+    assert all(0.9 * 0.1 * rate <= second.permits <= max(20, 0.15 * rate) for second in found.seconds[8:])
+
+
+def test_a_batch_whose_throughput_saturates_is_not_taken_for_a_queue() -> None:
+    """At 256 calls in flight each takes five times as long as alone, and five sevenths of all that is done are done by
+    those beyond the first 64 (a search by the duration of calls stays at a dozen)."""
+    found = Queues(Server(slots=256, mean_s=2.0, half=64.0)).run(240)
+    assert found.used(120, 240) >= 0.97
+    assert found.waiting(180, 240) <= 0.2 * 256
+
+
+def test_a_fixed_time_of_each_call_is_not_taken_for_a_queue() -> None:
+    found = Queues(Server(slots=64, mean_s=0.5, overhead_s=0.05)).run(120)
+    assert found.used(60, 120) >= 0.95
+
+
+CHANGES = [
+    # slots, seconds a call, slots later, seconds until then without any
+    (8, 2.0, 16, 0.0),
+    (64, 2.0, 128, 0.0),
+    (8, 10.0, 4, 0.0),
+    (64, 2.0, 32, 0.0),
+    (256, 2.0, 128, 0.0),
+    (64, 10.0, 64, 30.0),
+    (8, 2.0, 8, 30.0),
+    (64, 2.0, 64, 300.0),
+]
+
+
+@pytest.mark.parametrize(("slots", "mean_s", "later", "without_s"), CHANGES)
+def test_a_server_that_changes_is_found_again(slots: int, mean_s: float, later: int, without_s: float) -> None:
+    at_s = 1.5 * max(60.0, 8 * mean_s) + 20
+    again_s = at_s + without_s
+    changes = ((at_s, 0), (again_s, later)) if without_s else ((at_s, later),)
+    from_s = again_s + max(60.0, 8 * mean_s)
+    until_s = from_s + max(60.0, 10 * mean_s)
+    found = Queues(Server(slots=slots, mean_s=mean_s, changes=changes)).run(until_s)
+    assert found.used(from_s, until_s) >= 0.97
+    assert found.waiting(from_s, until_s) <= max(1.9, 0.18 * later)  # with the last steps down
+    if without_s < 60:
+        assert (found.timed_out, found.opened) == (0, 0)
+    assert found.failed == 0
+
+
 def test_a_server_whose_calls_take_longer_than_the_usual_timeout() -> None:
     found = Queues(Server(slots=64, mean_s=85.0), rows=200, concurrency=100).run(10_000)
-    assert (found.done, found.failed, found.opened) == (200, 0, 0)
-    assert found.timed_out < 20, "the first ones"
-
-
-def test_a_server_that_halts_for_half_a_minute() -> None:
-    server = Server(slots=8, mean_s=10.0, changes=((100.0, 0), (130.0, 8)))
-    found = Queues(server, rows=200, concurrency=100).run(10_000)
-    assert (found.done, found.failed, found.opened) == (200, 0, 0)
+    assert (found.done, found.failed, found.timed_out, found.opened) == (200, 0, 0, 0)
 
 
 def test_a_server_that_dies_opens_the_breaker_and_is_found_again() -> None:
-    server = Server(slots=64, mean_s=2.0, changes=((60.0, 0), (400.0, 64)))
-    found = Queues(server, concurrency=100).run(700)
+    server = Server(slots=64, mean_s=2.0, changes=((60.0, 0), (600.0, 64)))
+    found = Queues(server, concurrency=100).run(1_000)
     assert found.opened >= 1
-    assert found.used(560, 700) > 0.95
+    assert found.used(800, 1_000) > 0.95

@@ -1,0 +1,254 @@
+"""Search for the number of calls that a server works on at once, where it queues the others.
+
+A server of the user's own (vLLM, SGLang, llama.cpp, Ollama) tells no limit and refuses nothing: a call beyond its slots
+waits there, without bound. Calls that wait gain nothing, take longer than their timeouts, and come before those of
+others. So as many are held in flight as the server works on, and a few that wait for the next free slot: `QUEUE`.
+How long calls waited is known from their answers (`waiting`); with it the number of those that wait is known, by
+Little's law.
+
+**Growth.** From `START` on the number grows by `GROWTH` as long as nearly nothing waits, as soon as answers of the last
+step are in. At the end fewer wait than there are slots.
+
+**Hold.** At the end of growth the number becomes what is worked on, plus those that shall wait. It is corrected when
+too many wait, and grows again, in three steps, when none does (the standing queue of RFC 8289, CoDel: bursts are no
+queue). TCP Vegas holds a few packets in its queue in the same way.
+
+**Trials.** A wait may be none: each call may have a fixed time, as in a gateway, or others may queue at the server too.
+So throughput decides. Where fewer calls in flight get less done to the same degree, they did not wait, and the earlier
+number returns. From time to time more are tried, as BBR does (draft-ietf-ccwg-bbr): where as much more gets
+done, growth goes on.
+
+Time is measured in rounds: the time of an answer, queue included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from policies.limits import waiting as waits
+from policies.limits.waiting import START as START
+from policies.limits.waiting import Waiting, WaitReading
+
+QUICK_S: Final = 0.1
+"""Mean duration of answers, in seconds, below which no queue is looked for: it costs no time, and messages take as
+long. So many seconds' answers may be in flight in any case."""
+GROWTH: Final = 1.9
+"""Factor of growth. Growth ends at a share of `QUIET` that waits, so its last step is to twice the slots at most."""
+QUIET: Final = 0.05
+"""Share of the calls in flight that may wait while the number grows, at least `QUIET_CALLS`."""
+QUIET_CALLS: Final = 0.5
+KNOWN: Final = 0.12
+"""Share of its time for which a call may seem to wait, by the time of a token that was known, though it does not by
+the answers: the first few could come from a slower batch, or from a queue. From `KNOWN_ANSWERS` on they are enough."""
+KNOWN_ANSWERS: Final = 24
+QUEUE: Final = 0.07
+"""Calls that wait, as a share of those worked on: enough that no slot is empty while a new call is on its way."""
+QUEUE_CALLS: Final = 1.2
+"""Calls that wait at least."""
+FEW: Final = 0.4
+"""Share of the calls that shall wait, below which none waits."""
+MANY: Final = 1.6
+"""Share of the calls that shall wait, above which too many do."""
+STEPS: Final = (1.07, 1.25)
+"""First and second step up when none waits; then growth begins again."""
+FOLLOWS: Final = 0.6
+"""Elasticity of throughput from which it follows the number of calls in flight: what is done per second changes by this
+power of the number. A queue has 0, free slots have 1."""
+FOLLOWS_FEW: Final = 0.8
+"""The same below `FEW_CALLS`, where chance is larger."""
+FEW_CALLS: Final = 16
+FOLLOWS_PARTLY: Final = 0.3
+"""Elasticity from which a part of the calls of a trial found free slots."""
+FOLLOWS_MAX: Final = 1.3
+"""Elasticity above which the server has changed, and not the number in flight."""
+LEARNS: Final = 0.3
+"""Weight of a reading in what is known of the time of a token, while the number is held."""
+TRIAL: Final = 1.15
+"""Factor of a trial of more calls."""
+TRIAL_AFTER: Final = 4
+"""Readings at the beginning until the first trial of more. Then it is twice as many, doubled each time."""
+TRIAL_AFTER_MAX: Final = 64
+
+
+class QuickAnswers(IntEnum):
+    """Answers that come within `QUICK_S`."""
+
+    NO = 0
+    HOLD = 1
+    """They may come later than that if more calls are in flight."""
+    GROW = 2
+
+
+class Queueing(msgspec.Struct, array_like=True):
+    """State of the search for one pool."""
+
+    waiting: Waiting = field(default_factory=Waiting)
+    growing: bool = True
+    """True until calls wait; False while the number is held."""
+    calm: int = 0
+    """Readings in a row in which none waited."""
+    before: float = 0.0
+    """Calls in flight before the latest change; 0: there was none."""
+    before_rate: float = 0.0
+    """Throughput then, in answer tokens per second."""
+    before_wait_s: float = 0.0
+    """Seconds that a call waited then."""
+    trial: int = 0
+    """1: more calls are tried, -1: fewer, 0: neither."""
+    returns: int = 0
+    """Cuts in a row that were taken back."""
+    rest: int = TRIAL_AFTER
+    """Readings until the next trial of more."""
+    rests: int = 2 * TRIAL_AFTER
+    """Readings between the next two of them."""
+    quick: bool = False
+    """True while answers come within `QUICK_S`."""
+
+
+def is_quick(
+    queue: Queueing, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int],
+    usual_s: float,
+) -> QuickAnswers:  # fmt: skip
+    """Return whether answers come so soon that no queue is looked for, and whether more calls may be in flight.
+
+    The entries are those of `observe`, which is to be called if not; `usual_s`: mean duration of the pool's answers.
+    """
+    waiting = queue.waiting
+    if not 0 < (waiting.latency_s or usual_s) < QUICK_S:
+        if queue.quick:
+            queue.quick = False
+            cut(queue, at_s)
+        return QuickAnswers.NO
+    queue.quick = True
+    if samples:
+        waits.take(waiting, at_s, in_flight, samples, prompts)
+    return QuickAnswers.GROW if (waiting.latency_s or usual_s) < QUICK_S / 2 else QuickAnswers.HOLD
+
+
+def observe(
+    queue: Queueing, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int]
+) -> float:
+    """Return the calls that may be in flight from now on, after a report at `at_s` in which `in_flight` were.
+
+    `samples`: (seconds, answer tokens) of answers, `prompts`: prompt tokens of the same ones. More must be wanted than
+    is in flight, else nothing is learnt.
+    """
+    waiting = queue.waiting
+    if not samples or not waits.take(waiting, at_s, in_flight, samples, prompts):
+        return in_flight
+    if queue.growing:
+        enough, rounds = max(2.0, min(0.3 * in_flight, 64.0)), 0.85
+    else:
+        enough, rounds = max(6.0, min(0.8 * in_flight, 128.0)), 1.5
+    if waiting.fresh < enough or at_s < waiting.from_s + rounds * waiting.latency_s:
+        return in_flight
+    now = waits.read(waiting, in_flight, queue.before)
+    follows = 0.0
+    if queue.before:
+        follows = math.log(now.rate / queue.before_rate) / math.log(in_flight / queue.before)
+    wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
+    if wanted < in_flight:  # a queue of less than that costs no time
+        wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
+    wanted = float(max(round(wanted), 1))
+    if wanted != in_flight:
+        factor = waits.settle(waiting, now.per_token_s)
+        queue.before, queue.before_rate, queue.before_wait_s = in_flight, now.rate * factor, now.wait_s
+        queue.trial = trial
+        waits.begin_anew(waiting, at_s)
+    return wanted
+
+
+def cut(queue: Queueing, at_s: float) -> None:
+    """Take in that the calls in flight were cut for another reason."""
+    queue.growing, queue.calm, queue.trial, queue.before = False, 0, 0, 0.0
+    waits.begin_anew(queue.waiting, at_s)
+
+
+def shift(queue: Queueing, by_s: float) -> None:
+    """Continue on another clock that is `by_s` ahead."""
+    queue.waiting.from_s += by_s
+    queue.waiting.heard_s += by_s
+
+
+def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
+    """Return the next number while growing, or the first that is held."""
+    if now.even and queue.waiting.fresh < 0.9 * in_flight:  # those that waited are answered together, after the others
+        return in_flight, 0
+    if now.share * in_flight <= max(QUIET_CALLS, QUIET * in_flight):
+        if now.share_known <= KNOWN or queue.waiting.fresh >= KNOWN_ANSWERS:
+            return GROWTH * in_flight, 0
+        return in_flight, 0
+    # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
+    rounds = 2.0 if follows > 0.4 and now.share < 0.3 else 0.6
+    if queue.waiting.fresh < min(max(8.0, rounds * in_flight), 160 * rounds):
+        return in_flight, 0
+    if now.even and follows > 0.25:  # answers of one length: throughput alone tells
+        proven = queue.before * now.rate / queue.before_rate
+        now.per_token_s = max(now.per_token_s, now.usual_s * proven / in_flight / now.size)
+        return in_flight * (1 + (GROWTH - 1) * min(follows, 1.0)), 0
+    queue.growing, queue.calm, queue.trial, queue.returns = False, 0, 0, 0
+    # The first answers waited less than later ones will, so the throughput is no measure for a trial of fewer.
+    return _held(queue, in_flight, now, follows)[0], 0
+
+
+def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
+    """Return the number that is held from now on, and the direction of the trial that it is."""
+    trial, queue.trial = queue.trial, 0
+    if trial:
+        judged = _judged(queue, trial, in_flight, now, follows)
+        if judged is not None:
+            return judged, 0
+    wanted = _queue(in_flight * (1 - now.share))
+    waiting = in_flight * now.share
+    if waiting < FEW * wanted:
+        queue.calm += 1
+        if queue.calm > len(STEPS):
+            queue.growing = True
+            return in_flight, 0
+        return max(in_flight + 1, STEPS[queue.calm - 1] * in_flight), 0
+    queue.calm = 0
+    if waiting > MANY * wanted:
+        return in_flight - waiting + wanted, -1
+    queue.rest -= 1
+    if queue.rest <= 0 and in_flight >= 4:
+        most = TRIAL_AFTER_MAX if not queue.waiting.fixed_s else TRIAL_AFTER  # it may be a queue after all
+        queue.rest, queue.rests = min(queue.rests, most), min(2 * queue.rests, TRIAL_AFTER_MAX)
+        return max(in_flight + 1, TRIAL * in_flight), 1
+    queue.waiting.fresh = 0
+    queue.waiting.per_token_s += LEARNS * (now.per_token_s - queue.waiting.per_token_s)
+    return in_flight, 0
+
+
+def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, follows: float) -> float | None:
+    """Return the number after a trial; None: by the calls that wait."""
+    waiting = queue.waiting
+    does = follows > (FOLLOWS if in_flight >= FEW_CALLS else FOLLOWS_FEW)
+    if trial < 0:
+        if not does or follows > FOLLOWS_MAX:
+            queue.returns = 0
+            return None
+        queue.returns += 1
+        if queue.returns > 1:  # once may be the server that changed
+            waiting.fixed_s += queue.before_wait_s
+        return queue.before
+    if does:
+        waiting.fixed_s += now.wait_s
+        queue.growing = True
+        return in_flight
+    if follows <= FOLLOWS_PARTLY or in_flight < FEW_CALLS:
+        waiting.fixed_s /= 2
+        return queue.before
+    proven = queue.before * now.rate / queue.before_rate
+    waiting.fixed_s = max(0.0, now.wait_s + waiting.fixed_s - now.usual_s * (1 - proven / in_flight))
+    return proven + _queue(proven)
+
+
+def _queue(served: float) -> float:
+    """Return the calls that shall wait beside those that are worked on."""
+    return max(QUEUE_CALLS, QUEUE * served)
