@@ -286,6 +286,8 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     for each in (limit.requests, limit.input_tokens, limit.output_tokens):
         explained |= refill.explains(each, at_s)
     if not explained and not probing.episode:
+        if limit.queue is not None and not limit.queue.left:
+            return _leave_queue(policy, limit, at_s, sample)
         if strays.tolerates(policy, probing.strays, sample.in_flight):
             return False
         search.remember(policy, probing, limit.load, sample.in_flight, at_s)
@@ -295,6 +297,21 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)
+    return True
+
+
+def _leave_queue(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
+    """Search from now on as at a provider's service, since the server refuses calls.
+
+    The refusal came at the number of calls that the search for a queue had reached, which says nothing of a limit: it
+    is obeyed, and not remembered.
+    """
+    probing = limit.probing
+    if limit.queue is not None:
+        limit.queue.left = True
+    probing.concurrency = max(probing.concurrency, float(policy.start))
+    asked_s = search.silence_s(policy, probing, sample.retry_after_s)
+    limit.held_until_s = max(limit.held_until_s, at_s + asked_s)
     return True
 
 
@@ -309,17 +326,27 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
     slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency
-    if slow_start and limit.queue is not None:
-        quick = queueing.is_quick(limit.queue, limit.at_s, before, sample.samples, sample.prompts, limit.load.latency_s)
-        if quick:
-            probing.concurrency = max(before, float(policy.start))
-        elif limit.load.wellness(policy.unwell_share) > 0:
-            wanted = queueing.observe(limit.queue, limit.at_s, before, sample.samples, sample.prompts)
-            probing.concurrency = min(wanted, float(policy.ceiling))
+    if slow_start and limit.queue is not None and not limit.queue.left:
+        probing.concurrency, quick = _follow_queue(policy, limit, limit.queue, sample)
         if quick is not QuickAnswers.GROW:
             return probing.concurrency > before
     search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
     return slow_start and probing.concurrency > before
+
+
+def _follow_queue(
+    policy: LimitPolicy, limit: PoolLimit, queue: Queueing, sample: UsageSample
+) -> tuple[float, QuickAnswers]:
+    """Return the concurrency that the search for a queue asks for, and what it finds of quick answers."""
+    before, least = limit.probing.concurrency, float(policy.start)
+    told = sample.samples, sample.prompts
+    quick = queueing.is_quick(queue, limit.at_s, before, *told, limit.load.latency_s)
+    if quick:
+        return max(before, least), quick
+    if not limit.load.wellness(policy.unwell_share):
+        return before, quick
+    wanted = queueing.observe(queue, limit.at_s, before, *told)
+    return min(max(wanted, least) if queue.left else wanted, float(policy.ceiling)), quick
 
 
 def _free(limit: PoolLimit) -> float:

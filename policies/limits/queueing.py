@@ -18,6 +18,9 @@ So throughput decides. Where fewer calls in flight get less done to the same deg
 number returns. From time to time more are tried, as BBR does (draft-ietf-ccwg-bbr): where as much more gets
 done, growth goes on.
 
+**End.** Where durations do not follow tokens, as at a gateway, or where calls are refused, nothing can be learnt from
+waits: the search ends (`Queueing.left`), and slow start and refusals find the limit (`policies.limits.probing`).
+
 Time is measured in rounds: the time of an answer, queue included.
 """
 
@@ -65,12 +68,20 @@ FOLLOWS_FEW: Final = 0.8
 FEW_CALLS: Final = 16
 FOLLOWS_PARTLY: Final = 0.3
 """Elasticity from which a part of the calls of a trial found free slots."""
+FOLLOWS_GROWING: Final = 0.85
+"""Elasticity while the number grows, from which what seems to be a wait is a fixed time of each call."""
 FOLLOWS_MAX: Final = 1.3
 """Elasticity above which the server has changed, and not the number in flight."""
 LEARNS: Final = 0.3
 """Weight of a reading in what is known of the time of a token, while the number is held."""
 TRIAL: Final = 1.15
 """Factor of a trial of more calls."""
+EXPLAINED: Final = ((12, 0.05), (16, 0.12))
+"""(answers, share): share of the variance of durations that sizes explain, below which time does not follow tokens
+after so many answers. At a server of one slot that has two calls it is a half, and by chance as small once in forty
+times."""
+FOLLOWED: Final = 0.4
+"""Share from which time follows tokens for good; by chance it is as large once in a hundred times."""
 TRIAL_AFTER: Final = 4
 """Readings at the beginning until the first trial of more. Then it is twice as many, doubled each time."""
 TRIAL_AFTER_MAX: Final = 64
@@ -95,8 +106,10 @@ class Queueing(msgspec.Struct, array_like=True):
     """Readings in a row in which none waited."""
     before: float = 0.0
     """Calls in flight before the latest change; 0: there was none."""
-    before_rate: float = 0.0
-    """Throughput then, in answer tokens per second."""
+    before_s: float = 0.0
+    """Mean duration of the answers then, in seconds."""
+    before_size: float = 0.0
+    """Mean size of these answers, in answer tokens."""
     before_wait_s: float = 0.0
     """Seconds that a call waited then."""
     trial: int = 0
@@ -109,6 +122,10 @@ class Queueing(msgspec.Struct, array_like=True):
     """Readings between the next two of them."""
     quick: bool = False
     """True while answers come within `QUICK_S`."""
+    followed: bool = False
+    """True once time was seen to follow tokens."""
+    left: bool = False
+    """True once the server refused a call, or its answers tell nothing of a wait: the search is over."""
 
 
 def is_quick(
@@ -151,15 +168,19 @@ def observe(
     now = waits.read(waiting, in_flight, queue.before)
     follows = 0.0
     if queue.before:
-        follows = math.log(now.rate / queue.before_rate) / math.log(in_flight / queue.before)
+        now.gain = in_flight / queue.before * waits.shortened(now, queue.before_s, queue.before_size)
+        follows = math.log(now.gain) / math.log(in_flight / queue.before)
     wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
     if wanted < in_flight:  # a queue of less than that costs no time
         wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
     wanted = float(max(round(wanted), 1))
     if wanted != in_flight:
         factor = waits.settle(waiting, now.per_token_s)
-        queue.before, queue.before_rate, queue.before_wait_s = in_flight, now.rate * factor, now.wait_s
+        queue.before, queue.before_wait_s = in_flight, now.wait_s
+        queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
         queue.trial = trial
+        waits.begin_anew(waiting, at_s)
+    elif in_flight <= START and waits.weigh(waiting):
         waits.begin_anew(waiting, at_s)
     return wanted
 
@@ -186,15 +207,35 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
         return in_flight, 0
     # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
     rounds = 2.0 if follows > 0.4 and now.share < 0.3 else 0.6
-    if queue.waiting.fresh < min(max(8.0, rounds * in_flight), 160 * rounds):
+    least = 8.0 if queue.before else EXPLAINED[0][0]
+    if queue.waiting.fresh < min(max(least, rounds * in_flight), 160 * rounds):
         return in_flight, 0
+    if not queue.before and now.steady:
+        queue.waiting.fixed_s += now.wait_s
+        return GROWTH * in_flight, 0
+    if not queue.before and _tells_nothing(queue, now):
+        return in_flight, 0
+    if queue.before and follows > (FOLLOWS_FEW if in_flight < FEW_CALLS else FOLLOWS_GROWING):
+        queue.waiting.fixed_s += now.wait_s
+        return GROWTH * in_flight, 0
     if now.even and follows > 0.25:  # answers of one length: throughput alone tells
-        proven = queue.before * now.rate / queue.before_rate
+        proven = queue.before * now.gain
         now.per_token_s = max(now.per_token_s, now.usual_s * proven / in_flight / now.size)
         return in_flight * (1 + (GROWTH - 1) * min(follows, 1.0)), 0
     queue.growing, queue.calm, queue.trial, queue.returns = False, 0, 0, 0
+    wanted, trial = _held(queue, in_flight, now, follows)
     # The first answers waited less than later ones will, so the throughput is no measure for a trial of fewer.
-    return _held(queue, in_flight, now, follows)[0], 0
+    return wanted, max(trial, 0)
+
+
+def _tells_nothing(queue: Queueing, now: WaitReading) -> bool:
+    """Return True, and end the search, if time does not follow tokens: then a wait cannot be told from work."""
+    count = queue.waiting.lengths.count
+    if now.even or queue.followed or count < EXPLAINED[0][0]:
+        return False
+    queue.followed = now.explained >= FOLLOWED
+    queue.left = any(count >= answers and now.explained < share for answers, share in EXPLAINED)
+    return queue.left
 
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
@@ -204,6 +245,12 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
         judged = _judged(queue, trial, in_flight, now, follows)
         if judged is not None:
             return judged, 0
+    if in_flight <= START and now.steady:
+        queue.waiting.fixed_s += now.wait_s
+        queue.growing = True
+        return in_flight, 0
+    if in_flight <= START and _tells_nothing(queue, now):
+        return in_flight, 0
     wanted = _queue(in_flight * (1 - now.share))
     waiting = in_flight * now.share
     if waiting < FEW * wanted:
@@ -216,7 +263,7 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
     if waiting > MANY * wanted:
         return in_flight - waiting + wanted, -1
     queue.rest -= 1
-    if queue.rest <= 0 and in_flight >= 4:
+    if queue.rest <= 0 and (in_flight >= 4 or now.even):
         most = TRIAL_AFTER_MAX if not queue.waiting.fixed_s else TRIAL_AFTER  # it may be a queue after all
         queue.rest, queue.rests = min(queue.rests, most), min(2 * queue.rests, TRIAL_AFTER_MAX)
         return max(in_flight + 1, TRIAL * in_flight), 1
@@ -244,7 +291,7 @@ def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, fol
     if follows <= FOLLOWS_PARTLY or in_flight < FEW_CALLS:
         waiting.fixed_s /= 2
         return queue.before
-    proven = queue.before * now.rate / queue.before_rate
+    proven = queue.before * now.gain
     waiting.fixed_s = max(0.0, now.wait_s + waiting.fixed_s - now.usual_s * (1 - proven / in_flight))
     return proven + _queue(proven)
 

@@ -32,6 +32,14 @@ CHANGE: Final = 0.4
 logarithm of their change: between 0, for slots of their own, and 1, for a batch that is full."""
 DRIFT: Final = 0.03
 """Share by which it changes otherwise, as a standard deviation."""
+IGNORANCE: Final = 1.0
+"""Share by which what is known of it may be wrong, as a standard deviation, times the number of answers so far."""
+STEADY: Final = 0.2
+"""Standard deviation of what seems to be a wait, as a share of it, below which it is a fixed time."""
+STEADY_ANSWERS: Final = 10
+"""Answers from which that is known."""
+WEIGHED: Final = 0.5
+"""Change of the time of a prompt token, as a share, from which sizes are counted anew while the number is held."""
 SLACK: Final = 0.05
 """Share by which the time of a token may leave the bounds that the number of calls in flight gives it."""
 LATE_S: Final = 0.3
@@ -116,13 +124,22 @@ class WaitReading(msgspec.Struct):
     """Usual size of a call in answer tokens."""
     per_token_s: float
     """Seconds of an answer token."""
-    rate: float
-    """Answer tokens per second, by Little's law: calls in flight times size divided by time (J. D. C. Little, A Proof
-    for the Queuing Formula L = λW, Operations Research 9(3), 1961)."""
+    mean_s: float
+    """Mean seconds of the answers since the last change."""
+    mean_size: float
+    """Mean size of these answers in answer tokens."""
     share_known: float
     """Share of its time that a call waits if the time of a token is what it was before."""
     even: bool
     """True if the answers have one length, so that their durations do not tell a wait from a slower batch."""
+    explained: float
+    """Share of the variance of durations that sizes explain."""
+    steady: bool
+    """True if what seems to be a wait hardly varies: then it is a fixed time, since a wait is what is left of the calls
+    before."""
+    gain: float = 1.0
+    """Factor of throughput since the change. By Little's law it is that of the calls in flight, divided by that of the
+    duration of a call (J. D. C. Little, A Proof for the Queuing Formula L = λW, Operations Research 9(3), 1961)."""
 
 
 def note(waiting: Waiting, samples: Sequence[tuple[float, int]], prompts: Sequence[int]) -> None:
@@ -182,15 +199,41 @@ def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     s, x = sums.s / sums.count, sums.x / sums.count
     per_token_s, even = _slope(waiting, s, x, DRIFT + CHANGE * abs(math.log(in_flight / (before or START))))
     if before:  # a batch works the slower on each call the more it holds, and on all of them no slower than before
-        ends = waiting.per_token_s, waiting.per_token_s * in_flight / before
-        per_token_s = min(max(per_token_s, (1 - SLACK) * min(ends)), (1 + SLACK) * max(ends))
-    wait_s = max(0.0, s - per_token_s * x - waiting.fixed_s)
+        ends, slack = (waiting.per_token_s, waiting.per_token_s * in_flight / before), SLACK + _ignorance(waiting)
+        per_token_s = min(max(per_token_s, (1 - slack) * min(ends)), (1 + slack) * max(ends))
+    besides_s = max(0.0, s - per_token_s * x)
+    waiting.fixed_s = min(waiting.fixed_s, (waiting.fixed_s + besides_s) / 2)  # it cannot be more
+    wait_s = max(0.0, besides_s - waiting.fixed_s)
     # Short calls are answered first after a change, so the size is that of more answers than those since then.
     size = (lengths.n + waiting.prompt_weight * lengths.m) / lengths.count + 1
     usual_s = s + per_token_s * (size - x)
     share_known = max(0.0, 1 - (waiting.per_token_s * x + waiting.fixed_s) / s)
-    rate = in_flight * size / usual_s
-    return WaitReading(wait_s / usual_s, wait_s, usual_s, size, per_token_s, rate, share_known, even)
+    explained, steady = _spread(waiting, wait_s)
+    return WaitReading(
+        wait_s / usual_s, wait_s, usual_s, size, per_token_s, s, x, share_known, even, explained, steady and not even,
+    )  # fmt: skip
+
+
+def _spread(waiting: Waiting, wait_s: float) -> tuple[float, bool]:
+    """Return the share of the variance of durations that sizes explain (coefficient of determination), and whether the
+    rest is too small for a wait."""
+    c, weight = waiting.lengths, waiting.prompt_weight
+    s, n, m = c.s / c.count, c.n / c.count, c.m / c.count
+    nn, mm, nm = c.nn / c.count - n * n, c.mm / c.count - m * m, c.nm / c.count - n * m
+    var, all_ = nn + 2 * weight * nm + weight * weight * mm, c.ss / c.count - s * s
+    cov = c.sn / c.count - s * n + weight * (c.sm / c.count - s * m)
+    share = cov * cov / (var * all_) if cov > 0 and var > 0 and all_ > 0 else 0.0
+    return share, c.count >= STEADY_ANSWERS and (1 - share) * all_ < (STEADY * wait_s) ** 2
+
+
+def shortened(now: WaitReading, before_s: float, before_size: float) -> float:
+    """Return the factor by which calls of usual size are shorter now than before: below 1 if they are longer.
+
+    `before_s`, `before_size`: mean duration and size of the answers before. Both are brought to the usual size by the
+    time of a token that is known now.
+    """
+    least_s = 0.05 * before_s
+    return max(before_s + now.per_token_s * (now.size - before_size), least_s) / max(now.usual_s, least_s)
 
 
 def _slope(waiting: Waiting, s: float, x: float, change: float) -> tuple[float, bool]:
@@ -200,8 +243,23 @@ def _slope(waiting: Waiting, s: float, x: float, change: float) -> tuple[float, 
     var = max(sums.xx / sums.count - x * x, 0.0)
     cov = sums.sx / sums.count - s * x
     off = max(sums.ss / sums.count - s * s - 2 * known * cov + known * known * var, 0.0)
+    change += _ignorance(waiting)
     prior = (off / (change * known) ** 2 + ALIKE * x * x) / sums.count
     return max((cov + prior * known) / (var + prior), 0.0), var <= EVEN * x * x
+
+
+def weigh(waiting: Waiting) -> bool:
+    """Take in what is known of a prompt token; return True if it changed the sizes of answers by much."""
+    before, weight = waiting.prompt_weight, _prompt_weight(waiting)
+    if abs(weight - before) < WEIGHED * before:
+        return False
+    settle(waiting, waiting.per_token_s)
+    return True
+
+
+def _ignorance(waiting: Waiting) -> float:
+    """Return the share by which the known time of a token may be wrong after few answers, as a standard deviation."""
+    return max(0.0, IGNORANCE / waiting.lengths.count - 0.1)
 
 
 def settle(waiting: Waiting, per_token_s: float) -> float:

@@ -16,6 +16,7 @@ from ray.experimental import internal_kv
 
 from actors.cluster.actor_classes import export_key
 from actors.ports.runtime import PeerGone, PeerUnavailable
+from policies.limits.queueing import START
 from tests.cluster.cluster_processes import Commands, Provider, names_in, write_rows
 
 NOTICED_S = 3.0
@@ -58,12 +59,12 @@ async def test_a_killed_branch_is_noticed_soon(
 ) -> None:
     provider = Provider(latency_ms=1_000 * LATENCY_S)
     commands = Commands(folder, provider.url, address)
-    rows = write_rows(folder / "in.jsonl", 12, "s")
+    rows = write_rows(folder / "in.jsonl", START, "s")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "noticed")
-        await _until(lambda: provider.stats()["in_flight"] == 12, 60)
+        await _until(lambda: provider.stats()["in_flight"] == START, 60)
         os.kill(await _working(runtime, "noticed"), signal.SIGKILL)
-        took_s = await _until(lambda: provider.stats()["requests"] > 12, LATENCY_S)
+        took_s = await _until(lambda: provider.stats()["requests"] > START, LATENCY_S)
         tell(f"noticed and made again after {took_s:.2f} s")
         text, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, text

@@ -36,6 +36,8 @@ WAKE_S = 0.1
 """Seconds between two wake-ups of a holder that its pace holds back: it begins all calls due by then."""
 MESSAGE_S = (0.002, 0.006)
 NETWORK_S = (0.002, 0.010)
+SAMPLES_MAX = 16
+"""Answers of a report whose durations are told."""
 
 
 class Provider(msgspec.Struct, kw_only=True):
@@ -98,6 +100,8 @@ class Node(msgspec.Struct):
     latency_s: float = 0.0
     retry_after_s: float = 0.0
     rate: RateLimits | None = None
+    samples: list[tuple[float, int]] = []
+    prompts: list[int] = []
 
 
 class Second(msgspec.Struct):
@@ -113,7 +117,10 @@ class Second(msgspec.Struct):
 
 
 class Pool:
-    """Whole loop. `demand(at_s)` is the number of calls that the jobs could have in flight."""
+    """Whole loop. `demand(at_s)` is the number of calls that the jobs could have in flight.
+
+    `queues`: True for a server of the user's own, which could queue calls.
+    """
 
     def __init__(
         self,
@@ -125,10 +132,11 @@ class Pool:
         caps: PoolCaps | None = None,
         policy: LimitPolicy | None = None,
         begins_at_s: float = 1_000.0,
+        queues: bool = False,
     ) -> None:
         self.provider, self.demand, self.caps = provider, demand, caps or PoolCaps()
         self.policy = policy or LimitPolicy()
-        self.limit: PoolLimit = new(self.policy)
+        self.limit: PoolLimit = new(self.policy, queues)
         self.chance = random.Random(seed)
         self.zero_s = self.now_s = begins_at_s
         self.nodes = [Node(Pace()) for _ in range(nodes)]
@@ -214,6 +222,9 @@ class Pool:
         if good:
             node.answered += 1
             node.latency_s += took_s
+            if len(node.samples) < SAMPLES_MAX:
+                node.samples.append((took_s, call.output_tokens))
+                node.prompts.append(call.input_tokens)
             node.input_tokens += call.input_tokens
             node.output_tokens += call.output_tokens
             correct(node.pace, 0, call.output_tokens - self.provider.output_tokens[0])
@@ -311,7 +322,10 @@ class Pool:
             latency_s=node.latency_s,
             retry_after_s=node.retry_after_s,
             rate=node.rate,
+            samples=tuple(node.samples),
+            prompts=tuple(node.prompts),
         )
+        node.samples, node.prompts = [], []
         node.begun = node.answered = node.throttled = node.unwell = node.input_tokens = node.output_tokens = 0
         node.latency_s, node.retry_after_s, node.rate = 0.0, 0.0, None
         self._at(self._draw(MESSAGE_S), self._heard, place, counts, node.in_flight)

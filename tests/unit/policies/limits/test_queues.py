@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from policies.limits.limit import LimitPolicy, UsageSample, allowance, new, observe
+from tests.support.pool_simulation import Pool, Provider
 from tests.support.queue_simulation import Queues, Server
 
 CASES = [
@@ -113,9 +115,52 @@ def test_a_batch_whose_throughput_saturates_is_not_taken_for_a_queue() -> None:
     assert found.waiting(180, 240) <= 0.2 * 256
 
 
-def test_a_fixed_time_of_each_call_is_not_taken_for_a_queue() -> None:
-    found = Queues(Server(slots=64, mean_s=0.5, overhead_s=0.05)).run(120)
-    assert found.used(60, 120) >= 0.95
+@pytest.mark.parametrize(("slots", "overhead_s", "used"), [(64, 0.05, 0.95), (64, 0.5, 0.88), (64, 1.0, 0.85)])
+def test_a_fixed_time_of_each_call_is_not_taken_for_a_queue(slots: int, overhead_s: float, used: float) -> None:
+    found = Queues(Server(slots=slots, mean_s=0.5, overhead_s=overhead_s)).run(240)
+    assert found.used(120, 240) >= used
+
+
+# ------------------------------------------------------------------------------------- gateways
+
+GATEWAYS: list[tuple[dict[str, Any], int]] = [
+    # the provider behind it, seconds until the measured minute
+    ({"requests_per_s": 20, "capacity_s": 5, "latency_s": 0.5}, 60),
+    ({"concurrency": 30, "latency_s": 1.0}, 60),
+    ({"concurrency": 100_000, "latency_s": 0.5}, 60),
+    ({"concurrency": 100_000, "latency_s": 5.0}, 240),
+    ({"concurrency": 100_000, "latency_s": 0.5, "output_tokens": (1.0, 0.0)}, 60),
+    ({"concurrency": 100_000, "latency_s": 0.5, "output_tokens": (1.0, 0.0), "input_tokens": (500.0, 0.0)}, 120),
+]
+
+
+def done(behind: dict[str, Any], seed: int, until_s: int, queues: bool) -> int:
+    """Calls answered in the last minute."""
+    pool = Pool(Provider(**behind), seed=seed, demand=lambda _: 200.0, queues=queues).run(until_s)
+    return sum(second.accepted for second in pool.seconds[-60:])
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("behind", "from_s"), GATEWAYS)
+def test_a_gateway_whose_time_does_not_follow_tokens_is_used_as_without_the_search(
+    behind: dict[str, Any], from_s: int, seed: int
+) -> None:
+    until_s = from_s + 60
+    assert done(behind, seed, until_s, queues=True) >= 0.95 * done(behind, seed, until_s, queues=False)
+
+
+def test_a_refusal_ends_the_search_and_is_no_limit() -> None:
+    policy = LimitPolicy()
+    limit = new(policy, queues=True)
+    observe(policy, limit, 10.0, UsageSample(begun=2, throttled=1, retry_after_s=3.0, in_flight=1, binding=True))
+    found = allowance(policy, limit, 10.0)
+    assert (found.held_until_s, found.concurrency) == (13.0, policy.start)
+    assert limit.queue is not None and limit.queue.left and not limit.probing.episode
+    for second in range(14, 24):
+        sample = UsageSample(begun=20, answered=20, latency_s=20.0, in_flight=found.concurrency, binding=True)
+        observe(policy, limit, float(second), sample)
+        found = allowance(policy, limit, float(second))
+    assert found.concurrency > 5 * policy.start, "growth goes on as at a provider's service"
 
 
 CHANGES = [

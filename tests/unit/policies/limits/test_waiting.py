@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -57,6 +58,52 @@ def test_what_waited_while_a_server_stood_still_tells_nothing() -> None:
     waiting.take(known, 100.0, 20.0, *answers(20, 0.01, 0.0))
     samples, prompts = answers(20, 0.01, 30.0)
     assert not waiting.take(known, 132.0, 20.0, samples, prompts)
+
+
+def gateway(number: int, spread_s: float, seed: int = 1) -> tuple[list[tuple[float, int]], list[int]]:
+    """Answers after 5 s each, give or take, whatever their length."""
+    chance = random.Random(seed)
+    return [(5 + chance.uniform(-spread_s, spread_s), chance.randint(50, 400)) for _ in range(number)], [0] * number
+
+
+def one_slot(number: int, seed: int = 1) -> tuple[list[tuple[float, int]], list[int]]:
+    """Answers of a server that works on one call at a time, and has the next one waiting."""
+    chance = random.Random(seed)
+    lengths = [chance.randint(50, 400) for _ in range(number + 1)]
+    return [(0.01 * (one + before), one) for before, one in pairwise(lengths)], [0] * number
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_lengths_explain_how_long_a_server_takes_and_not_how_long_a_gateway_does(seed: int) -> None:
+    at_a_gateway, at_a_server = Waiting(), Waiting()
+    waiting.take(at_a_gateway, 100.0, 2.0, *gateway(48, 2.0, seed))
+    waiting.take(at_a_server, 100.0, 2.0, *one_slot(48, seed))
+    assert waiting.read(at_a_gateway, 2.0, 0.0).explained < 0.12
+    now = waiting.read(at_a_server, 2.0, 0.0)
+    assert now.explained > 0.35
+    assert not now.steady
+
+
+def test_a_wait_that_hardly_varies_is_a_fixed_time() -> None:
+    known = Waiting()
+    waiting.take(known, 100.0, 2.0, *answers(24, 0.01, 2.0))
+    assert waiting.read(known, 2.0, 0.0).steady
+
+
+def test_a_fixed_time_is_never_longer_than_what_tokens_leave() -> None:
+    known = Waiting(fixed_s=3.0)
+    waiting.take(known, 100.0, 2.0, *answers(48, 0.01, 1.0))
+    for _ in range(8):
+        waiting.read(known, 2.0, 0.0)
+    assert 0.5 < known.fixed_s < 1.2
+
+
+def test_throughput_is_compared_at_one_size_of_calls() -> None:
+    """Twice the calls in flight, no wait, and answers that are twice as long by chance: twice as much gets done."""
+    known = Waiting()
+    waiting.take(known, 100.0, 4.0, *answers(48, 0.01, 0.0))
+    now = waiting.read(known, 4.0, 2.0)
+    assert waiting.shortened(now, now.mean_s / 2, now.mean_size / 2) == pytest.approx(1.0, abs=0.05)
 
 
 def sample(samples: list[tuple[float, int]], prompts: list[int], **more: object) -> UsageSample:
