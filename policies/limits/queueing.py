@@ -76,10 +76,12 @@ LEARNS: Final = 0.3
 """Weight of a reading in what is known of the time of a token, while the number is held."""
 TRIAL: Final = 1.15
 """Factor of a trial of more calls."""
-EXPLAINED: Final = ((12, 0.05), (16, 0.12))
-"""(answers, share): share of the variance of durations that sizes explain, below which time does not follow tokens
-after so many answers. At a server of one slot that has two calls it is a half, and by chance as small once in forty
-times."""
+EXPLAINED: Final = ((10, 0.05), (15, 0.12))
+"""(fading count of answers, share): share of the variance of durations that sizes explain, below which time does not
+follow tokens after so many answers. At a server of one slot that has two calls it is a half, and by chance as small
+once in forty times."""
+FIRST_ANSWERS: Final = 12
+"""Answers with `START` calls in flight before growth ends there."""
 FOLLOWED: Final = 0.4
 """Share from which time follows tokens for good; by chance it is as large once in a hundred times."""
 TRIAL_AFTER: Final = 4
@@ -207,7 +209,7 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
         return in_flight, 0
     # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
     rounds = 2.0 if follows > 0.4 and now.share < 0.3 else 0.6
-    least = 8.0 if queue.before else EXPLAINED[0][0]
+    least = 8.0 if queue.before else FIRST_ANSWERS
     if queue.waiting.fresh < min(max(least, rounds * in_flight), 160 * rounds):
         return in_flight, 0
     if not queue.before and now.steady:
@@ -231,9 +233,9 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
 def _tells_nothing(queue: Queueing, now: WaitReading) -> bool:
     """Return True, and end the search, if time does not follow tokens: then a wait cannot be told from work."""
     count = queue.waiting.lengths.count
-    if now.even or queue.followed or count < EXPLAINED[0][0]:
+    if queue.followed or count < EXPLAINED[0][0]:
         return False
-    queue.followed = now.explained >= FOLLOWED
+    queue.followed = now.explained >= FOLLOWED and not now.even
     queue.left = any(count >= answers and now.explained < share for answers, share in EXPLAINED)
     return queue.left
 

@@ -34,6 +34,8 @@ DRIFT: Final = 0.03
 """Share by which it changes otherwise, as a standard deviation."""
 IGNORANCE: Final = 1.0
 """Share by which what is known of it may be wrong, as a standard deviation, times the number of answers so far."""
+NOISY: Final = 0.2
+"""Standard deviation of the durations of answers of one length, as a share, from which they vary for other reasons."""
 STEADY: Final = 0.2
 """Standard deviation of what seems to be a wait, as a share of it, below which it is a fixed time."""
 STEADY_ANSWERS: Final = 10
@@ -133,7 +135,8 @@ class WaitReading(msgspec.Struct):
     even: bool
     """True if the answers have one length, so that their durations do not tell a wait from a slower batch."""
     explained: float
-    """Share of the variance of durations that sizes explain."""
+    """Share of the variance of durations that sizes explain. Of answers of one length: 0 if durations vary all the
+    same, and 1 otherwise."""
     steady: bool
     """True if what seems to be a wait hardly varies: then it is a fixed time, since a wait is what is left of the calls
     before."""
@@ -209,8 +212,10 @@ def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     usual_s = s + per_token_s * (size - x)
     share_known = max(0.0, 1 - (waiting.per_token_s * x + waiting.fixed_s) / s)
     explained, steady = _spread(waiting, wait_s)
+    if even:
+        explained, steady = 0.0 if sums.ss / sums.count - s * s > (NOISY * s) ** 2 else 1.0, False
     return WaitReading(
-        wait_s / usual_s, wait_s, usual_s, size, per_token_s, s, x, share_known, even, explained, steady and not even,
+        wait_s / usual_s, wait_s, usual_s, size, per_token_s, s, x, share_known, even, explained, steady,
     )  # fmt: skip
 
 
