@@ -190,7 +190,7 @@ class Table(Program, frozen=True, dict=True):
                 fast_render = None  # rows of a table are alike: the next one has no texts either
                 asked = template.render(values_as_written(row))
             text = _encode(asked)[1:-1]
-            body = b"%b%b%b" % (before, text, after)
+            body = before + text + after
             made = body, AS_GIVEN, 0, text_within_tokens_bound(body, text, besides)
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
 
@@ -500,9 +500,9 @@ def _fast_line(program: Table) -> FastLine | None:
         if not row.startswith(begin):  # the id is another column than the first, or no text
             begin = head + _encode(_id_of(row, column, key) if row else key)
         if fast_read is None:
-            return b'%b,"answer":%b,"error":null}' % (begin, _encode(text))
+            return begin + b',"answer":' + _encode(text) + b',"error":null}'
         answer = fast_read(text)
-        return None if answer is None else b'%b,%b,"answer":null,"error":null}' % (begin, _encode(answer)[1:-1])
+        return None if answer is None else begin + b"," + _encode(answer)[1:-1] + b',"answer":null,"error":null}'
 
     return line
 

@@ -44,6 +44,7 @@ _TEXTS: Final = frozenset(b"text object array string integer number boolean null
 
 # Prefix common to all patterns above: without a match, none of them needs to be searched for.
 _MORE_THAN_TEXT: Final = re.compile(rb'"(?:t(?:ype|ools)"|mcp_servers"|output_)')
+_find_escape: Final = re.compile(rb"\\u").search  # in a short text twice as fast as `in`
 _BACKSLASH: Final = ord("\\")  # searched for first: one byte is found much faster than two
 
 
@@ -91,7 +92,7 @@ def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> i
     ``besides`` is ``tokens_besides`` of the rest of the request: for many requests with a common rest, what the rest
     asks for (tools, images) is looked up once.
     """
-    if besides is None or b"\\u" in text:
+    if besides is None or _find_escape(text):
         return body_tokens_bound(body)
     if not text.isascii():  # the quotes around it are never normalized with it
         return tokens_bound(text, len(body) - len(text) + FRAMING_TOKENS + besides)
