@@ -58,6 +58,7 @@ def test_attempts_are_counted_by_route_and_generation_and_nothing_that_was_never
         assert old == RouteSignals(
             "r0", "p0", 0, begun=old.begun, answered=2, failed={"throttled": 2, "overloaded": 1}, input_tokens=20,
             output_tokens=4, latency_s=1.0, samples=((0.5, 2), (0.5, 2)), retry_after_s=7.0, rate=LIMITS,
+            prompts=(10, 10),
         )  # fmt: skip
         new = by_place["r0", 1]
         assert (new.answered, new.failed, new.message) == (1, {"blocked": 1}, "no credit")

@@ -254,7 +254,7 @@ def test_refusals_that_come_whatever_is_sent_do_not_slow_a_pool_down_for_ever(
     share: float, latency_s: float, least_per_s: float, retry_after: bool
 ) -> None:
     pool = Pool(
-        Provider(stray_share=share, latency_s=latency_s, retry_after=retry_after), demand=lambda at_s: 200
+        Provider(stray_share=share, latency_s=latency_s, retry_after=retry_after), demand=lambda at_s: 60
     ).run(300)  # fmt: skip
     assert sum(second.accepted for second in pool.seconds[240:300]) >= 60 * least_per_s, pool.limit.probing
 
