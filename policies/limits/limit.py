@@ -286,7 +286,7 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     for each in (limit.requests, limit.input_tokens, limit.output_tokens):
         explained |= refill.explains(each, at_s)
     if not explained and not probing.episode:
-        if limit.queue is not None and not limit.queue.left:
+        if limit.queue is not None and not limit.queue.left and probing.mode is ProbeMode.SLOW_START:
             return _leave_queue(policy, limit, at_s, sample)
         if strays.tolerates(policy, probing.strays, sample.in_flight):
             return False
