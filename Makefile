@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer, pip, make and a network to PyPI; no compiler, no key. Everything is installed into .venv.
 #   make demo      the main job on real input, with the bundled small model
-#   make test      the tests, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
+#   make test      the tests, in three processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
 #   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux), hosts of their own (ip). As root on
@@ -17,7 +17,8 @@
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
-SPLIT ?= -n 2
+# More processes than cores: many a test waits.
+SPLIT ?= -n 3
 SLOWEST := --durations=20 --durations-min=5
 SEEDS ?= 10000
 BENCH ?= http start memory
@@ -39,14 +40,13 @@ demo: $(VENV)/.installed-local
 test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long and not release" $(ARGS)
 
-# One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time,
-# and for a Ray of several nodes; the rest as in make test.
+# One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time;
+# the rest as in make test.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster $(SLOWEST) -m "long and not release" $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2

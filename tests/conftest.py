@@ -3,7 +3,7 @@
 Everywhere: no key and no setting of the person who runs the tests, and no connection beyond this machine (a
 cluster test may speak to its own address). In unit, properties and spec: no ``ray.init``, no sleeping.
 
-``make test`` runs two processes (pytest-xdist): a file's tests stay in one of them, in their order, and so do all that
+``make test`` runs three processes (pytest-xdist): a file's tests stay in one of them, in their order, and so do all that
 speak to the cluster's Ray, which mostly wait and leave a core to the others. The longest come first.
 """
 

@@ -15,7 +15,7 @@ from actors.jobs.spec import who
 from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
 ROWS = 400
-LATENCY_MS = 20_000
+LATENCY_MS = 40_000
 """So long that who is drained has something in flight for a while."""
 
 

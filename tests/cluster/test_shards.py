@@ -40,7 +40,7 @@ async def when(runtime: Any, results: int) -> int:
     raise AssertionError(f"the job came to a halt before {results} results: {facts}")
 
 
-@pytest.mark.long
+@pytest.mark.release  # `.ci/run` runs `make chaos`
 async def test_whoever_dies_every_row_of_every_shard_is_there_once(
     runtime: Any, head: Head, provider: Provider, begin: Callable[[str, str], Batch], tell: Callable[[str], None],
 ) -> None:  # fmt: skip

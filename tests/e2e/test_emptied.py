@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.cluster_processes import Commands, Node, Provider, another_node, names_in, ray_head, write_rows
 
 ROWS = 600
@@ -38,6 +40,7 @@ def some_results(path: Path, more_than: int, driver: subprocess.Popen[str]) -> N
         time.sleep(0.05)
 
 
+@pytest.mark.release  # `make e2e` drains a branch and a node
 def test_a_node_and_a_cluster_are_emptied_and_no_row_is_lost(tmp_path):
     provider = Provider(latency_ms=1500.0)
     rows = write_rows(tmp_path / "in.jsonl", ROWS, "e")

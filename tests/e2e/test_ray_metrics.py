@@ -15,7 +15,7 @@ from tests.cluster import cluster_processes
 from tests.e2e import tools
 from tests.edge.support.metered_job import Found, of, parsed
 
-ROWS = 900
+ROWS = 600
 RAYS_OWN = {"Component", "NodeAddress", "SessionName", "Version", "WorkerId"}
 GONE_S = 45.0
 """Ray reports every ten seconds, and forgets a gauge twenty after the last report of it."""

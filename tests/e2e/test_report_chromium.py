@@ -123,6 +123,7 @@ def shot(page: Any, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
+@pytest.mark.release
 def test_a_job_of_100_000_calls_is_small_and_quick(opened: Any, large: Path) -> None:
     assert large.stat().st_size < BYTES_MAX
     took: dict[str, list[float]] = {"readable": [], "interactive": [], "drawn": []}

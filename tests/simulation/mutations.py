@@ -295,9 +295,7 @@ def nothing_is_reserved(patch: Patch) -> None:
 @planted("policies.failures.retry: retries draw on a budget", 13, likely=troubled("overloaded"))
 def retry_without_budget(patch: Patch) -> None:
     may = retry.may_retry
-    patch.setattr(
-        attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held)
-    )
+    patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, *args: may(policy, what, tries, 0, *args))
 
 
 @planted("policies.failures.retry: attempts are bounded", 13, likely=troubled("overloaded"))
@@ -335,12 +333,12 @@ def timeout_without_bound(patch: Patch) -> None:
 
 @planted("policies.failures.failure_budget: a job of which too many rows fail ends", 83)
 def max_failed_ignored(patch: Patch) -> None:
-    patch.setattr(termination, "too_many_failed", lambda rule, failed, finished: False)
+    patch.setattr(termination, "too_many_failed", lambda rule, *counts: False)
 
 
 @planted("policies.failures.failure_budget: no job ends of fewer failed rows than may", 12)
 def max_failed_too_soon(patch: Patch) -> None:
-    patch.setattr(termination, "too_many_failed", lambda rule, failed, finished: rule is not None)
+    patch.setattr(termination, "too_many_failed", lambda rule, *counts: rule is not None)
 
 
 @planted("policies.decisions.join: no goal goes on before its join is met", 2)

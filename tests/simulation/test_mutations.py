@@ -19,7 +19,7 @@ from tests.simulation.mutations import FAULTS, catch
 from tests.simulation.soak import across
 
 SEEDS = 500
-OWN_FAULT = re.compile(r"raised (Type|Attribute|Name|Import)Error")
+OWN_FAULT = re.compile(r"\b(Type|Attribute|Name|Import|Key|Index|Value)Error\b")
 CORES = 2
 
 

@@ -49,6 +49,7 @@ def test_a_hosts_cable_is_pulled_and_put_back(hosts: Ground) -> None:
     hosts.b.up()
 
 
+@pytest.mark.release
 def test_a_split_between_a_job_and_the_head_ends_with_one_writer(hosts: Ground) -> None:
     before = hosts.twice()
     driver, rows = hosts.begun("split", LONG, FEW)

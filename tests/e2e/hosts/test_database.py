@@ -31,6 +31,7 @@ def _channels(host: Member) -> set[str]:
     return {line.split()[0] for line in lines if line.split()[1].startswith("ray::Channel")}
 
 
+@pytest.mark.release  # `make e2e` kills such a node on one host
 def test_a_job_goes_on_by_itself_when_the_host_of_its_channel_is_lost(hosts: Ground, database: Database) -> None:
     before = hosts.twice()
     job = put_channel(hosts, hosts.b, "away", database.state)

@@ -28,6 +28,7 @@ def test_a_host_that_is_told_of_its_end_is_emptied_and_nothing_is_asked_twice(ho
     hosts.b.back()
 
 
+@pytest.mark.release  # `make e2e` kills such a node on one host
 def test_a_host_that_is_lost_for_good_costs_no_row(hosts: Ground) -> None:
     before = hosts.twice()
     driver, rows = hosts.begun("gone", ROWS, PERMITS)
