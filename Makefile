@@ -3,11 +3,11 @@
 #   make test      the tests, in three processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
-#   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux), hosts of their own (ip). As root on
+#   make e2e       with real tools: Prometheus, Chromium, a terminal (tmux), hosts of their own (ip). As root on
 #                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
-#   make release   what a release runs besides .ci/run: the longest tests, 10,000 seeds, the long chaos
+#   make release   what a release runs besides .ci/run: the longest tests, Phoenix, 10,000 seeds, the long chaos
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
@@ -44,13 +44,13 @@ test: $(VENV)/.installed-test-local
 # the rest as in make test.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
-	@.ci/phoenix $(VENV)-phoenix $(PY)
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
-	@.ci/debian ip=iproute2
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
+	@.ci/debian ip=iproute2 chromium=chromium
+	@.ci/phoenix $(VENV)-phoenix $(PY)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) -m tests.simulation --soak $(SEEDS)
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos
 

@@ -89,7 +89,7 @@ async def killed(runtime: Any, system: System, driver: subprocess.Popen[str]) ->
     raise AssertionError(f"{system.name} never came to its middle")
 
 
-@pytest.mark.long
+@pytest.mark.release  # `.ci/run` runs `make chaos`
 async def test_a_killed_channel_changes_no_answer(
     runtime: Any, address: str, provider: Provider, folder: Path, tell: Callable[[str], None]
 ) -> None:

@@ -46,7 +46,7 @@ def of_role(driver: int, name: str) -> int:
     return 0
 
 
-@pytest.mark.long
+@pytest.mark.release  # `test_nodes` kills a node, and looks at the spans
 def test_no_span_is_an_orphan_though_channel_branch_and_driver_are_killed(folder, provider):
     with HttpCollector() as collector:
         commands = Commands(folder, provider.url, "local")

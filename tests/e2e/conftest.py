@@ -1,4 +1,4 @@
-"""Tests with real tools: Prometheus, Phoenix, Chromium, a terminal. ``make e2e`` runs them; ``make test`` does not.
+"""Tests with real tools: Prometheus, Chromium, a terminal, Phoenix. ``make e2e`` runs them; ``make test`` does not.
 
 They run one after another in one process. Each takes the tool it needs as a fixture, so that a machine without the tool
 skips that test and says so at the end, in a section of its own.

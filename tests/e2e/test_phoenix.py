@@ -16,6 +16,8 @@ import pytest
 
 from tests.e2e import background_jobs, tools
 
+pytestmark = pytest.mark.release  # its own start takes a minute; the same spans are checked without it
+
 ROWS = 30
 PROJECT = "triage"
 SECRET_TEXT = "It crashes"

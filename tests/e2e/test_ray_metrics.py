@@ -41,6 +41,7 @@ def _input(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.release  # a minute of waiting for Ray's own times
 def test_rays_own_port_shows_the_series_of_the_drivers_page_and_forgets_them(tmp_path):
     try:
         importlib.import_module("ray.dashboard.optional_deps")

@@ -108,6 +108,7 @@ def _come(path: Path, rows: int, job: subprocess.Popen[str]) -> None:
     assert job.poll() is None, job.communicate()
 
 
+@pytest.mark.release  # `make e2e` has both clusters alive
 def test_a_limit_holds_across_a_ray_whose_cortex_is_killed_and_another_cluster(
     cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def test_a_breaker_opens_within_a_window_and_full_rate_is_back(share: float, eve
     assert sum(each.begun_while_out for each in found) / worlds < 150, "3,200 where nothing opens"
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_credit_runs_out_at_sixty_per_cent(tell: Tell) -> None:
     found: Credit = credit(100_000)
     tell(str(found))

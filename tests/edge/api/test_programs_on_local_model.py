@@ -21,8 +21,8 @@ pytestmark = [
 BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "deadline": "+4m"}
 """Within which it must come to its end."""
 LONG = {
-    **dict.fromkeys(("chatloop", "crystal", "flow", "recovery"), pytest.mark.long),
-    **dict.fromkeys(("convex", "hanoi"), pytest.mark.release),
+    **dict.fromkeys(("crystal", "flow", "recovery"), pytest.mark.long),
+    **dict.fromkeys(("chatloop", "convex", "hanoi", "ralph"), pytest.mark.release),
 }
 """A quarter of a minute and more on two cores, and a whole one."""
 
