@@ -1,0 +1,114 @@
+"""The simulated chat completions, read by the typed client of OpenAI's SDK: what it reads without complaint is the form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+
+from actors.simulator.frontends.http_app import SimulatorServer, serve
+from actors.simulator.settings import SimulatorSettings
+
+TURN: Any = [{"role": "user", "content": "Reply with exactly 'one two three four five six seven eight nine ten'"}]
+SAID = "one two three four five six seven eight nine ten"
+SCHEMA = {"type": "object", "properties": {"relevant": {"type": "boolean"}}}
+ABOUT_CATS: Any = [{"role": "user", "content": "Question: cats\n\nNote: cats eat fish"}]
+
+
+@asynccontextmanager
+async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, openai.AsyncOpenAI]]:
+    server = await serve(SimulatorSettings(**{"error": 0.0, **settings}))
+    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=5.0)
+    try:
+        yield server, client
+    finally:
+        await client.close()
+        await server.close()
+
+
+async def create(client: openai.AsyncOpenAI, **more: Any) -> Any:
+    return await client.chat.completions.create(**{"model": "sim", "messages": TURN, **more})
+
+
+async def test_a_completion_has_the_form_that_the_client_reads() -> None:
+    async with running() as (server, client):
+        found = await create(client, user="call-1")
+        (choice,) = found.choices
+        assert (found.object, found.model, choice.index, choice.finish_reason) == ("chat.completion", "sim", 0, "stop")
+        assert (choice.message.role, choice.message.content) == ("assistant", SAID)
+        assert found.id and found.created > 0 and choice.message.tool_calls is None
+        usage = found.usage
+        assert usage.prompt_tokens > 10 and usage.completion_tokens == 13
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+        assert server.provider.answers_to_user("call-1") == 1
+
+
+@pytest.mark.parametrize("bound", ["max_tokens", "max_completion_tokens"])
+async def test_a_bound_cuts_the_answer(bound: str) -> None:
+    async with running() as (_, client):
+        found = await create(client, **{bound: 3})
+        assert (found.choices[0].finish_reason, found.usage.completion_tokens) == ("length", 3)
+
+
+async def test_a_stream_comes_to_the_same_answer() -> None:
+    async with running() as (server, client):
+        whole = await create(client)
+        chunks = [each async for each in await create(client, stream=True, stream_options={"include_usage": True})]
+        deltas = [choice.delta.content or "" for each in chunks for choice in each.choices]
+        reasons = [choice.finish_reason for each in chunks for choice in each.choices if choice.finish_reason]
+        assert ("".join(deltas), reasons) == (SAID, ["stop"])
+        assert {each.object for each in chunks} == {"chat.completion.chunk"}
+        assert [each.usage for each in chunks if each.usage is not None] == [whole.usage]
+        assert server.provider.stats()["distinct_bodies_answered"] == 1
+
+
+async def test_structured_outputs_and_a_forced_tool() -> None:
+    async with running() as (_, client):
+        shape = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+        typed = await create(client, messages=ABOUT_CATS, response_format=shape)
+        assert isinstance(json.loads(typed.choices[0].message.content)["relevant"], bool)
+        tools = [{"type": "function", "function": {"name": "record", "parameters": SCHEMA}}]
+        forced = {"type": "function", "function": {"name": "record"}}
+        used = await create(client, messages=ABOUT_CATS, tools=tools, tool_choice=forced)
+        (call,) = used.choices[0].message.tool_calls
+        assert (call.type, call.function.name) == ("function", "record")
+        assert isinstance(json.loads(call.function.arguments)["relevant"], bool)
+
+
+async def test_models_are_listed_and_looked_up() -> None:
+    async with running(models=("sim", "other")) as (_, client):
+        assert [each.id async for each in client.models.list()] == ["sim", "other"]
+        assert (await client.models.retrieve("other")).id == "other"
+        with pytest.raises(openai.NotFoundError):
+            await client.models.retrieve("absent")
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "error"),
+    [
+        ({"keys": ("sk-other",)}, {}, openai.AuthenticationError),
+        ({"models": ("other",)}, {}, openai.NotFoundError),
+        ({}, {"messages": []}, openai.BadRequestError),
+        ({}, {"max_tokens": 3, "max_completion_tokens": 3}, openai.BadRequestError),
+        ({"faults": {"overloaded": 1.0}}, {}, openai.InternalServerError),
+        ({"faults": {"throttled": 1.0}}, {}, openai.RateLimitError),
+        ({"faults": {"reset": 1.0}}, {}, openai.APIConnectionError),
+    ],
+)
+async def test_errors_are_those_of_the_client(settings: dict[str, Any], more: dict[str, Any], error: type[Exception]) -> None:
+    async with running(**settings) as (_, client):
+        with pytest.raises(error) as found:
+            await create(client, **more)
+        if isinstance(found.value, openai.APIStatusError):
+            assert isinstance(found.value.body, dict) and found.value.body["message"]
+
+
+async def test_limits_stand_in_the_headers_that_openai_has() -> None:
+    async with running(rpm=600, tpm=90_000) as (_, client):
+        raw = await client.chat.completions.with_raw_response.create(model="sim", messages=TURN)
+        assert (raw.headers["x-ratelimit-limit-requests"], raw.headers["x-ratelimit-limit-tokens"]) == ("600", "90000")
+        assert int(raw.headers["x-ratelimit-remaining-requests"]) < 600
