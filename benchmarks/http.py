@@ -8,7 +8,8 @@ results; every call must be answered exactly once with its own answer.
 ``bare`` is two processes on the client of a branch alone, each with ``--at-once`` requests at the server all the time.
 A permit of a job is held from its grant until its reply is on disk, so of the ``--concurrency`` permits of ``ray``
 fewer calls are at the server (``at_server``, by the server's clock); ``ray_more`` has half as many permits again.
-``bare_by_sdk`` and ``ray_by_sdk`` use the SDK's own client.
+``bare_by_sdk`` and ``ray_by_sdk`` use the SDK's own client. ``ray_chat`` and ``inline_chat`` ask by OpenAI's chat
+completions in place of the Messages API, and ``openai_sdk`` is a loop around OpenAI's SDK.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ from benchmarks.harness import baselines, command, figures, rows
 from benchmarks.harness.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
-ROADS = ("ray", "ray_more", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
+ROADS = (
+    "ray", "ray_more", "ray_chat", "inline", "inline_chat", "sdk", "sdk_uvloop", "openai_sdk", "bare", "ray_by_sdk",
+    "bare_by_sdk",
+)  # fmt: skip
 DEFAULT = "ray,inline,sdk"
+PAIRS = (("ray_chat", "ray"), ("inline_chat", "inline"), ("ray_chat", "openai_sdk"), ("inline_chat", "openai_sdk"))
+"""Roads of which the ratio of each round counts, since both run in it."""
 PIPED: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
@@ -47,18 +53,21 @@ class Bench:
             "ray": lambda: self._cortex("local"),
             "ray_more": lambda: self._cortex("local", places=self._concurrency * 3 // 2),
             "ray_by_sdk": lambda: self._cortex("local", "benchmarks.harness.sdk_variant"),
+            "ray_chat": lambda: self._cortex("local", api="chat"),
             "inline": lambda: self._cortex("inline"),
+            "inline_chat": lambda: self._cortex("inline", api="chat"),
             "sdk": lambda: self._loops("sdk", 1),
             "sdk_uvloop": lambda: self._loops("sdk", 1, "--uvloop"),
+            "openai_sdk": lambda: self._loops("openai_sdk", 1),
             "bare": lambda: self._loops("bare", BARE_PROCESSES, "--uvloop"),
             "bare_by_sdk": lambda: self._loops("bare_by_sdk", BARE_PROCESSES, "--uvloop"),
         }
 
-    def _cortex(self, cluster: str, module: str = command.MODULE, places: int = 0) -> float:
+    def _cortex(self, cluster: str, module: str = command.MODULE, places: int = 0, api: str = "messages") -> float:
         """Run `cortex batch` with a fresh state folder; return its seconds in all."""
         self._runs += 1
         state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
-        where = ["--base-url", self._url, "--model", rows.MODEL]
+        where = ["--base-url", self._url, "--api", api, "--model", rows.MODEL]
         run = command.batch(
             self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(places or self._concurrency),
             module=module,
@@ -135,6 +144,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "whole_s": figures.median(wholes[name]),
             "at_server": figures.median(at_server[name], 0),
         }
+    for name, road in PAIRS:
+        if name in found and road in found:
+            pairs = zip(rates[name], rates[road], strict=True)
+            found[f"{name}_to_{road}"] = figures.median([mine / theirs for mine, theirs in pairs], 3)
     if "sdk" in found:
         sdk = found["sdk"]["calls_per_s"]
         for name, key in (("ray", "ratio"), ("inline", "ratio_inline"), ("bare", "ratio_bare")):

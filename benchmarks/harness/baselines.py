@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.harness.baselines sdk --url URL --first 0 --calls 1000`` asks the benchmarks' server and checks
 every answer. ``sdk`` is `messages.create` on aiohttp as users write it, with retries off and workers in place of one
-task a call, which is faster. ``bare`` is `actors.providers.messages.client` alone: no rows, journal, retry or budget.
+task a call, which is faster; ``openai_sdk`` is `chat.completions.create` of OpenAI's SDK, likewise. ``bare`` is
+`actors.providers.messages.client` alone: no rows, journal, retry or budget.
 """
 
 from __future__ import annotations
@@ -73,6 +74,24 @@ async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
         return await in_parallel(ask, numbers, at_once)
 
 
+async def openai_sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
+    """Ask by `chat.completions.create` of OpenAI's SDK on its aiohttp transport."""
+    import openai
+
+    transport = openai.DefaultAioHttpClient()
+    async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{url}/v1", max_retries=0, http_client=transport) as client:
+
+        async def ask(number: int) -> str:
+            completion = await client.chat.completions.create(
+                model=MODEL,
+                max_tokens=OUTPUT_TOKENS_MAX,
+                messages=[{"role": "user", "content": prompt(number)}],
+            )
+            return completion.choices[0].message.content or ""
+
+        return await in_parallel(ask, numbers, at_once)
+
+
 async def bare(url: str, numbers: Iterator[int], at_once: int, by_sdk: bool = False) -> int:
     """Ask by the client of a branch alone, or by the SDK's own client behind the same interface."""
     from actors.providers.credentials.credential import Credential
@@ -98,7 +117,7 @@ async def bare(url: str, numbers: Iterator[int], at_once: int, by_sdk: bool = Fa
 
 
 ROADS: dict[str, Callable[[str, Iterator[int], int], Coroutine[Any, Any, int]]] = {
-    "sdk": sdk, "bare": bare, "bare_by_sdk": partial(bare, by_sdk=True)
+    "sdk": sdk, "openai_sdk": openai_sdk, "bare": bare, "bare_by_sdk": partial(bare, by_sdk=True)
 }  # fmt: skip
 
 

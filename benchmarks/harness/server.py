@@ -1,4 +1,6 @@
-"""Local provider cheap enough not to be the limit: `POST /v1/messages` answers after a delay, for about 30 µs of CPU.
+"""Local provider cheap enough not to be the limit: it answers after a delay, for about 30 µs of CPU.
+
+``POST /v1/messages`` and ``POST /v1/chat/completions`` are answered alike, each in its form.
 
 Runs in its own process: ``python -m benchmarks.harness.server``, or ``RunningServer``. Of a request it reads the
 number (``row 000123`` in the prompt) and whether structured output is wanted; it repeats the number in the answer,
@@ -37,8 +39,18 @@ _ANSWER = (
     b'"usage":{"input_tokens":40,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4,'
     b'"service_tier":"standard"}}'
 )
-_FITTING = _ANSWER.replace(b'"row %06d"', rb'"{\"number\":%d,\"parity\":\"%b\",\"share\":%.3f,\"said\":\"row %06d\"}"')
-_STRUCTURED = b'"output_config"'
+_COMPLETION = (
+    b'{"id":"chatcmpl-%06d","object":"chat.completion","created":1790000000,"model":"bench",'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":"row %06d","refusal":null},"logprobs":null,'
+    b'"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":40,"completion_tokens":4,"total_tokens":44,"prompt_tokens_details":{"cached_tokens":0}},'
+    b'"service_tier":"default"}'
+)
+_PLAIN, _TYPED = b'"row %06d"', rb'"{\"number\":%d,\"parity\":\"%b\",\"share\":%.3f,\"said\":\"row %06d\"}"'
+_FORMS = (_ANSWER, _COMPLETION)
+_FITTING = tuple(form.replace(_PLAIN, _TYPED) for form in _FORMS)
+_STRUCTURED = (b'"output_config"', b'"response_format"')
+_PATHS = (b"post /v1/messages ", b"post /v1/chat/completions ")
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_%06d\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -70,13 +82,14 @@ class Counts(msgspec.Struct):
         return self.held_s / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
-def answer(number: int, fitting: bool = False) -> bytes:
-    """Return a whole response to the request of this number; ``fitting``: to a request with a schema."""
+def answer(number: int, api: int = 0, fitting: bool = False) -> bytes:
+    """Return a whole response to the request of this number. ``api``: 0, a message; 1, a chat completion. ``fitting``:
+    to a request with a schema."""
     if fitting:
         parity = (b"even", b"odd")[number & 1]
-        body = _FITTING % (number, number, parity, number % 1_000 / 1_000, number)
+        body = _FITTING[api] % (number, number, parity, number % 1_000 / 1_000, number)
     else:
-        body = _ANSWER % (number, number)
+        body = _FORMS[api] % (number, number)
     return _HEAD % (number, len(body)) + body
 
 
@@ -86,7 +99,7 @@ class Board:
     def __init__(self, delay_s: float, spread: float = 0.0) -> None:
         """Set the delay. ``spread``: largest share by which answers come sooner or later, fixed by their number."""
         self._delay_s, self._spread = delay_s, spread
-        self._waiting: list[tuple[float, int, asyncio.Transport, int, bool]] = []
+        self._waiting: list[tuple[float, int, asyncio.Transport, int, int, bool]] = []
         """Heap ordered by due time; the second item breaks ties by order of arrival."""
         self._sweeping, self._came = False, 0
         self._loop = asyncio.get_running_loop()
@@ -103,11 +116,11 @@ class Board:
         self.counts.cpu_s = time.process_time() - self._cpu_s
         return msgspec.json.encode(self.counts)
 
-    def take(self, transport: asyncio.Transport, body: bytes | bytearray) -> None:
-        """Take one request; its answer leaves after its delay."""
+    def take(self, transport: asyncio.Transport, body: bytes | bytearray, api: int) -> None:
+        """Take one request by an API (``answer``); its answer leaves after its delay."""
         now_s = time.monotonic()
         if (at := body.find(MARK)) < 0:  # request of a client that checks limits first, not a call
-            self._wait(now_s + self._delay_s, transport, 0, _STRUCTURED in body)
+            self._wait(now_s + self._delay_s, transport, 0, api, _STRUCTURED[api] in body)
             return
         start = at + len(MARK)
         number = int(body[start : start + DIGITS])
@@ -121,11 +134,11 @@ class Board:
         delay_s = self._delay_s
         if self._spread:
             delay_s *= 1 + self._spread * (2 * (number * GOLDEN % 1) - 1)
-        self._wait(now_s + delay_s, transport, number, _STRUCTURED in body)
+        self._wait(now_s + delay_s, transport, number, api, _STRUCTURED[api] in body)
 
-    def _wait(self, due_s: float, transport: asyncio.Transport, number: int, fitting: bool) -> None:
+    def _wait(self, due_s: float, transport: asyncio.Transport, number: int, api: int, fitting: bool) -> None:
         self._came += 1
-        heappush(self._waiting, (due_s, self._came, transport, number, fitting))
+        heappush(self._waiting, (due_s, self._came, transport, number, api, fitting))
         if not self._sweeping:
             self._sweeping = True
             self._loop.call_later((1 - self._spread) * self._delay_s, self._sweep)
@@ -135,10 +148,10 @@ class Board:
         waiting, held_s = self._waiting, 0.0
         self.counts.in_flight_max = max(self.counts.in_flight_max, len(waiting))
         while waiting and waiting[0][0] <= now_s:
-            due_s, _, transport, number, fitting = heappop(waiting)
+            due_s, _, transport, number, api, fitting = heappop(waiting)
             held_s += now_s - due_s + self._delay_s  # mean, if there is a spread
             if not transport.is_closing():
-                transport.write(answer(number, fitting))
+                transport.write(answer(number, api, fitting))
         self.counts.last_s = now_s
         self.counts.held_s += held_s
         if waiting:
@@ -173,8 +186,9 @@ class Connection(asyncio.Protocol):
             whole = end + 4 + size
             if len(buffer) < whole:
                 return
-            if head.startswith(b"post /v1/messages "):
-                self._board.take(self._transport, buffer[end + 4 : whole])
+            api = next((at for at, path in enumerate(_PATHS) if head.startswith(path)), -1)
+            if api >= 0:
+                self._board.take(self._transport, buffer[end + 4 : whole], api)
             else:
                 self._other(head)
             del buffer[:whole]
