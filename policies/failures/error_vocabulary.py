@@ -135,7 +135,15 @@ def is_misdirected(kind: FailureKind, status: int, message: str, has_form: bool)
         return False
     if status == 400:
         return not has_form and _NO_TLS.search(message[:_CHARS_READ]) is not None
-    return status in NO_SUCH_PATH and (not has_form or _NO_PATH.search(message[:_CHARS_READ]) is not None)
+    if 200 <= status < 300:
+        return says_no_path(message)
+    return status in NO_SUCH_PATH and (not has_form or says_no_path(message))
+
+
+def says_no_path(message: str) -> bool:
+    """Return whether the text of an error says that its server has no such path or method. LM Studio says so with
+    status 200 (https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618)."""
+    return _NO_PATH.search(message[:_CHARS_READ]) is not None
 
 
 def classified(

@@ -211,7 +211,7 @@ class ChatModel:
                 whole, _ = await read_unlabelled(answer, kind, progress, ChunkAssembler)
             return read_completion(whole)
         except StreamError as error:
-            return self._failures.of_stream_error(error, status, headers)
+            return self._failures.of_stream_error(error, status, headers, COMPLETIONS)
         except PageResponse as error:
             where = self._failures.where(COMPLETIONS)
             return self._failures.unreadable(f"{where}: {error}", status, remedy=CHAT_ADDRESS)

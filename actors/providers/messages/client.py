@@ -269,7 +269,7 @@ class AnthropicModel:
             except UnreadableResponse:
                 plain = plain_json(whole)
                 if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
-                    return self._failures.of_response(answer.status, answer.headers, plain)
+                    return self._failures.of_response(answer.status, answer.headers, plain, MESSAGES)
                 raise
 
     async def prepare(self) -> None:

@@ -18,7 +18,7 @@ from actors.providers.registry import Provider
 from actors.providers.remedies import ADDRESS, MODEL
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
-from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected
+from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path
 from policies.failures.failure import Failure, FailureKind
 
 MESSAGE_CHARS_MAX: Final = 500
@@ -117,14 +117,17 @@ class FailureReader:
         said = failure.message.removesuffix(f": {MODEL}")
         return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))
 
-    def of_stream_error(self, error: StreamError, status: int, headers: Mapping[str, str]) -> Failure:
-        """Return the failure that an `error` event inside a stream names."""
-        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}))
+    def of_stream_error(
+        self, error: StreamError, status: int, headers: Mapping[str, str], path: str = ""
+    ) -> Failure:  # fmt: skip
+        """Return the failure that an `error` event inside a stream names. ``path``: as in `of_response`."""
+        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}), path)
         return msgspec.structs.replace(failure, answer_came=error.text_came)
 
     def names_error(self, body: bytes) -> bool:
-        """Return whether a body names an error: a gateway's "200, but"."""
-        return error_in(body)[0] != ""
+        """Return whether a body names an error, or says that there is no such path: a server's "200, but"."""
+        name, message, _ = error_in(body)
+        return name != "" or says_no_path(message)
 
     def unreadable(self, why: str, status: int, answer_came: bool = False, remedy: str = "") -> Failure:
         """Return the failure of a response of good status that is no reply.

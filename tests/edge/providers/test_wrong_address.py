@@ -39,6 +39,9 @@ ADDRESSES: list[tuple[int, str, bytes | dict[str, Any], str]] = [
     (404, "application/json", {"error": {"code": 404, "message": "File Not Found"}}, "404 (File Not Found)"),
     (404, "application/json", error("invalid_request_error", "Invalid URL (POST /x/v1/messages)"), "404 (Invalid URL"),
     (404, "application/json", error("x", "Unexpected endpoint or method. (POST /x)"), "404 (Unexpected endpoint"),
+    # LM Studio answers any path that it does not have with 200, in either form.
+    (200, "application/json", {"error": "Unexpected endpoint or method. (POST /v1/messages)"}, "200 (Unexpected endpoint"),
+    (200, "application/json", error("x", "Unexpected endpoint or method. (POST /x)"), "200 (Unexpected endpoint"),
     (400, "text/html", TLS, "400 (The plain HTTP request was sent"),
     (400, "text/plain", b"Client sent an HTTP request to an HTTPS server.\n", "400 (Client sent an HTTP"),
 ]
