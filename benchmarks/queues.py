@@ -2,7 +2,8 @@
 
 All of it is **simulated**, in virtual time, with the real policies (`tests.support.queue_simulation`): a job without
 end at servers of 1 to 1,024 slots and 0.2 to 85 seconds a call, whose lengths differ, and at servers whose batch
-works the slower on each call the more it holds (`half`: calls at which each takes twice its time). Measured from a
+works the slower on each call the more it holds (`half`: calls at which each takes twice its time). `told`: seconds
+after which the server's metrics count anew; 0: it has none. Measured from a
 minute or eight calls' time on, whichever is longer: the share used of what the server can do, the mean and the most
 calls that waited as shares of the slots, the most before that, attempts that timed out, and openings of the breaker.
 """
@@ -21,15 +22,16 @@ CALLS_MAX = 150_000
 """Calls of one simulation at most: servers of more are left out."""
 
 
-def measure(slots: int, mean_s: float, half: float, seed: int) -> dict[str, Any]:
+def measure(slots: int, mean_s: float, half: float, told_s: float, seed: int) -> dict[str, Any]:
     """Measure one server."""
     from_s = max(60.0, 8 * mean_s)
     until_s = from_s + max(60.0, 10 * mean_s)
-    found = Queues(Server(slots=slots, mean_s=mean_s, half=half), seed=seed).run(until_s)
+    found = Queues(Server(slots=slots, mean_s=mean_s, half=half), seed=seed, told=told_s).run(until_s)
     return {
         "slots": slots,
         "seconds": mean_s,
         "half": half,
+        "told": told_s,
         "used": round(found.used(from_s, until_s), 3),
         "waiting": round(found.waiting(from_s, until_s) / slots, 2),
         "waiting_most": round(found.waiting_max(from_s, until_s) / slots, 2),
@@ -52,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    found = [measure(slots, mean_s, half, given.seed) for slots, mean_s, half in servers()]
+    found = [measure(*server, told_s, given.seed) for told_s in (0.0, 1.0) for server in servers()]
     if given.json:
         figures.tell({"machine": figures.machine(), "provider": "simulated", "servers": found})
         return

@@ -110,11 +110,12 @@ class OutcomeCounter:
         rate = None
         if self.answered or self.failed:  # otherwise the rate limits are no newer than in the last report
             rate = getattr(self.model, "rate", None)
+        at_server = getattr(self.model, "at_server", None)
         signals = RouteSignals(
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
             self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
             rate if isinstance(rate, RateLimits) else None, self.message, in_flight,
-            self.timed_out_s, tuple(self.prompts),
+            self.timed_out_s, tuple(self.prompts), None if at_server is None else at_server(),
         )  # fmt: skip
         self._anew()
         return signals

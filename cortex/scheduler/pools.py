@@ -175,7 +175,7 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
     if signals.answered:
         route.answered_s = at_s
     timed_out = failed.get(_TIMED_OUT, 0) if failed and _answers_others(signals, route, at_s) else 0
-    if signals.begun or signals.answered or failed or signals.rate is not None:
+    if signals.begun or signals.answered or failed or signals.rate is not None or signals.at_server is not None:
         sample = UsageSample(
             begun=signals.begun,
             answered=signals.answered,
@@ -192,6 +192,7 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
             timed_out_s=signals.timed_out_s,
             samples=signals.samples,
             prompts=signals.prompts,
+            at_server=signals.at_server,
         )
         if limit.observe(state.settings.limit, pool.limit, at_s, sample):
             pool.grew_s = at_s

@@ -53,6 +53,9 @@ class RouteSignals(_Wire, frozen=True):
     """Duration of the shortest attempt that timed out, in seconds; 0: none did."""
     prompts: tuple[int, ...] = ()
     """Input tokens of the attempts in `samples`, without those read from a prompt cache."""
+    at_server: tuple[int, int] | None = None
+    """Requests that the server works on, and requests that wait there, of anybody, as its metrics told since the last
+    report; None: they told nothing."""
 
 
 class ToolSignals(_Wire, frozen=True):

@@ -8,7 +8,8 @@ report in, and `allowance` returns the bounds. Three sources are used together, 
 - refusals (`policies.limits.probing`): the search for a limit that no header names, of rate or of concurrency. A
   refusal that the headers explain is ignored by the search: an empty bucket, or, once, a bucket that was used faster
   than it fills;
-- waiting (`policies.limits.queueing`): a server of the user's own that does neither may queue its calls.
+- waiting (`policies.limits.queueing`): a server of the user's own that does neither may queue its calls. How many wait
+  is told by its metrics (`policies.limits.told_queue`), or found in the durations of its answers.
 
 A bound grows only if more was wanted than was allowed, if the allowed amount was used, and if the provider is healthy.
 Demand below the limit, an idle pool and a pool that returns 5xx grow nothing. Caps set by an operator bound the result,
@@ -27,11 +28,12 @@ import msgspec
 from msgspec import field
 
 from policies.limits import probing as search
-from policies.limits import queueing, refill, strays
+from policies.limits import queueing, refill, strays, told_queue
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from policies.limits.queueing import Queueing, QuickAnswers
 from policies.limits.refill import Refill
+from policies.limits.told_queue import ToldQueue
 
 RATE_MEMORY_S: Final = 2.0
 """Time constant with which the measured request rate fades, in seconds."""
@@ -119,6 +121,8 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """(seconds, output tokens) of some of the answered attempts."""
     prompts: tuple[int, ...] = ()
     """Input tokens of the same attempts."""
+    at_server: tuple[int, int] | None = None
+    """Requests that the server works on, and requests that wait there, as it tells; None: it tells nothing new."""
 
 
 class PoolLimit(msgspec.Struct, array_like=True):
@@ -208,6 +212,8 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     if sample.throttled and _throttled(policy, limit, at_s, sample):
         return False
     if probing.episode or at_s < limit.held_until_s:
+        return False
+    if limit.queue is not None and _told(policy, limit, limit.queue, at_s, sample, binding):
         return False
     if probing.barren and probing.accepted > sample.begun and at_s >= limit.held_until_s + policy.proof_s:
         search.revive(policy, probing, limit.load, at_s, limit.held_until_s)
@@ -332,6 +338,25 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
             return probing.concurrency > before
     search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
     return slow_start and probing.concurrency > before
+
+
+def _told(
+    policy: LimitPolicy, limit: PoolLimit, queue: Queueing, at_s: float, sample: UsageSample, binding: bool
+) -> bool:
+    """Follow what the server tells of its queue; return False if it tells nothing, or a limit was found by refusals."""
+    if not tells_nothing(limit):
+        return False
+    if sample.at_server is not None:
+        running, waiting = sample.at_server
+        before = limit.probing.concurrency
+        wanted = told_queue.follow(queue.told, at_s, before, sample.in_flight, running, waiting, binding)
+        limit.probing.concurrency = min(wanted, float(policy.ceiling))
+    if told_queue.is_told(queue.told, at_s):
+        return True
+    if queue.told.heard_s:  # its metrics are gone: the search goes on from here
+        queue.told = ToldQueue()
+        queueing.cut(queue, at_s)
+    return False
 
 
 def _follow_queue(

@@ -34,7 +34,9 @@ from typing import Final
 import msgspec
 from msgspec import field
 
+from policies.limits import told_queue
 from policies.limits import waiting as waits
+from policies.limits.told_queue import ToldQueue
 from policies.limits.waiting import START as START
 from policies.limits.waiting import Waiting, WaitReading
 
@@ -128,6 +130,8 @@ class Queueing(msgspec.Struct, array_like=True):
     """True once time was seen to follow tokens."""
     left: bool = False
     """True once the server refused a call, or its answers tell nothing of a wait: the search is over."""
+    told: ToldQueue = field(default_factory=ToldQueue)
+    """State while the server tells how many calls wait: then nothing is searched for."""
 
 
 def is_quick(
@@ -197,6 +201,7 @@ def shift(queue: Queueing, by_s: float) -> None:
     """Continue on another clock that is `by_s` ahead."""
     queue.waiting.from_s += by_s
     queue.waiting.heard_s += by_s
+    told_queue.shift(queue.told, by_s)
 
 
 def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:

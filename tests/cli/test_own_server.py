@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import time
+import urllib.request
 from pathlib import Path
 
-from tests.cli.cli_runner import each_once, requests
+from tests.cli.cli_runner import each_once, environment, requests, started
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
 
@@ -95,3 +98,26 @@ def test_a_misspelt_variable_is_named(cortex, monkeypatch) -> None:
     requests(Path("in.jsonl"), 1)
     monkeypatch.setenv("CORTEX_SERVER_KEYS", KEY)
     assert KEY not in cortex(*JOB, "--model", "sim").refused("write CORTEX_SERVER_KEY")
+
+
+def test_a_server_that_tells_its_queue_is_kept_busy_and_few_wait(cortex) -> None:
+    slots, rows, latency_s = 4, 160, 0.2
+    requests(Path("in.jsonl"), rows)
+    waiting: list[int] = []
+    with started(
+        "simulate", "--port", 0, "-s", f"slots={slots}", "-s", f"latency_ms={latency_s * 1000}", "-s", "latency_spread=0.2"
+    ) as server:
+        url = re.findall(r"http://\S+", server.stdout.readline())[0]
+        begun_s = time.monotonic()
+        with started(*JOB, "--base-url", url, env=environment(CORTEX_SERVER_KEY="any")) as child:
+            while child.poll() is None:
+                with urllib.request.urlopen(f"{url}/metrics") as answer:
+                    found = re.findall(r"^vllm:num_requests_waiting\S* (\S+)", answer.read().decode(), re.MULTILINE)
+                waiting.append(int(float(found[0])))
+                time.sleep(0.1)
+            said = child.communicate()[1]
+        took_s = time.monotonic() - begun_s
+    assert child.returncode == 0, said
+    assert max(waiting) <= slots, "never more than the slots"
+    assert sum(waiting[len(waiting) // 2 :]) / len(waiting[len(waiting) // 2 :]) <= 2.0
+    assert took_s < 3 * rows * latency_s / slots

@@ -37,6 +37,7 @@ TURN_S = (0.005, 0.03)
 """Seconds from an answer to the next call under its permit: messages, a turn of the channel with its commit, network."""
 SWEEP_S = 0.25
 SAMPLES_MAX = 16
+METRICS_S = 1.0
 
 
 class Server(msgspec.Struct, kw_only=True):
@@ -123,14 +124,18 @@ class Second(msgspec.Struct):
 class Queues:
     """Whole loop: one job of `rows` rows (None: without end) at one server.
 
-    `queues`: False for a pool that looks for no queue, as at a provider's service.
+    `queues`: False for a pool that looks for no queue, as at a provider's service. `told`: seconds after which the
+    server's metrics count anew, which each branch reads once a second; 0: it has none. `replicas`: servers behind the
+    address, of which each reading shows one.
     """
 
     def __init__(
         self, server: Server, *, rows: int | None = None, concurrency: int = 100_000, seed: int = 1, nodes: int = 2,
-        output_tokens_max: int = 300, queues: bool = True, policy: LimitPolicy | None = None, timeouts: TimeoutPolicy | None = None,
+        output_tokens_max: int = 300, queues: bool = True, told: float = 0.0, replicas: int = 1, policy: LimitPolicy | None = None, timeouts: TimeoutPolicy | None = None,
     ) -> None:  # fmt: skip
         self.server, self.left, self.concurrency = server, rows, concurrency
+        self.told_s, self.replicas = told, replicas
+        self._metrics, self._metrics_s, self._read_s = (0, 0), -math.inf, [0.0] * nodes
         self.output_tokens_max, self.retry = output_tokens_max, RetryPolicy()
         self.timeouts = timeouts or (TimeoutPolicy(first_byte_s=QUEUE_S) if queues else TimeoutPolicy())
         self.chance = random.Random(seed)
@@ -365,8 +370,19 @@ class Queues:
             signals = RouteSignals(
                 "r", "p", generation, c.begun, c.answered, failed, c.slow, c.input_tokens, c.output_tokens, c.latency_s,
                 samples=tuple(c.samples), in_flight=in_flight, timed_out_s=c.timed_out_s, prompts=tuple(c.prompts),
+                at_server=self._read_metrics(place),
             )  # fmt: skip
             self._at(self._draw(MESSAGE_S), self._heard, place, signals)
+
+    def _read_metrics(self, place: int) -> tuple[int, int] | None:
+        if not self.told_s or self.now_s < self._read_s[place] + METRICS_S:
+            return None
+        self._read_s[place] = self.now_s
+        if self.now_s >= self._metrics_s + self.told_s:
+            self._metrics_s = self.now_s
+            share = 1 / self.replicas
+            self._metrics = tuple(round(share * len(each)) for each in (self.serving, self.queue))
+        return self._metrics
 
     def _heard(self, place: int, signals: RouteSignals) -> None:
         state, pool = self.state, self.pool

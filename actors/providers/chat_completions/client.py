@@ -34,7 +34,7 @@ from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.reload import CredentialReload
-from actors.providers.registry import Provider, load, row_of
+from actors.providers.registry import Provider, is_own_server, load, row_of
 from actors.providers.remedies import CHAT_ADDRESS
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response
 from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
@@ -42,6 +42,7 @@ from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
+from actors.providers.transport.server_load import Load, ServerLoad
 from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -85,6 +86,7 @@ class ChatModel:
         self._bound = self._dialect.bound if not credential.base_url else TOKENS_BOUND
         self._counts_streams = True
         """False once the server has refused to count the tokens of streams: they are charged at their worst case."""
+        self._load = ServerLoad(self.url, lambda: self._keys.credential) if is_own_server(self.endpoint) else None
         self._opening = asyncio.Lock()
         self._transport: AiohttpTransport | None = None
         self._closed = False
@@ -97,6 +99,10 @@ class ChatModel:
     def rate(self) -> RateLimits | None:
         """Rate limits in the last response that had any; None before."""
         return None if self._limit_headers is None else rate_limits(self._limit_headers)
+
+    def at_server(self) -> Load:
+        """Return the load that the server told since the last call of this, as `Model` says."""
+        return None if self._load is None else self._load.take()
 
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
@@ -174,6 +180,8 @@ class ChatModel:
         """Close every connection; calls under way end as TRANSIENT."""
         self._closed = True
         transport, self._transport = self._transport, None
+        if self._load is not None:
+            await self._load.close()
         if transport is not None:
             await transport.close()
 

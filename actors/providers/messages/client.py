@@ -38,7 +38,7 @@ from actors.providers.messages.rate_limit_headers import rate_limits, reports_li
 from actors.providers.messages.response import read_message, read_reply
 from actors.providers.messages.sdk_transport import SdkTransport
 from actors.providers.messages.sse import StreamAssembler, asking_to_stream
-from actors.providers.registry import row_of
+from actors.providers.registry import is_own_server, row_of
 from actors.providers.remedies import ADDRESS
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
 from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
@@ -46,6 +46,7 @@ from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
+from actors.providers.transport.server_load import Load, ServerLoad
 from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
@@ -119,6 +120,7 @@ class AnthropicModel:
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
         self._counter_missing = not self._dialect.counts_tokens
+        self._load = ServerLoad(self._base_url, lambda: self._keys.credential) if is_own_server(self.endpoint) else None
         self.batches = ProviderBatches(
             self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
@@ -136,6 +138,10 @@ class AnthropicModel:
     def rate(self) -> RateLimits | None:
         """Rate limits in the last response that had any; None before."""
         return None if self._limit_headers is None else rate_limits(self._limit_headers)
+
+    def at_server(self) -> Load:
+        """Return the load that the server told since the last call of this, as `Model` says."""
+        return None if self._load is None else self._load.take()
 
     async def call(
         self,
@@ -223,6 +229,8 @@ class AnthropicModel:
         """Close every connection; calls under way end as TRANSIENT."""
         self._closed = True
         transport, self._transport = self._transport, None
+        if self._load is not None:
+            await self._load.close()
         if transport is not None:
             await transport.close()
         await self.batches.close()

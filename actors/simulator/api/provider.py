@@ -4,7 +4,6 @@ Pure but for counters: time and random draws are arguments, and no function wait
 call ``decide``, take a slot if there are ``slots``, wait as told, deliver, and report complete deliveries.
 """
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from actors.simulator.faults import CREDIT, ErrorResponse, SimulatedFault, drawn
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, ParsedRequest, read
 from actors.simulator.settings import SimulatorSettings, changed
+from actors.simulator.slots import Slots
 from actors.simulator.token_buckets import AccountBuckets, AccountCredit, next_month
 
 NUSD_PER_USD = 1_000_000_000
@@ -75,8 +75,8 @@ class SimulatedProvider:
         usd = self.settings.credit_usd
         return AccountCredit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
 
-    def _new_slots(self) -> asyncio.Semaphore | None:
-        return None if self.settings.slots is None else asyncio.Semaphore(self.settings.slots)
+    def _new_slots(self) -> Slots | None:
+        return None if self.settings.slots is None else Slots(self.settings.slots)
 
     def change(self, changes: dict[str, Any]) -> SimulatorSettings:
         """Change settings from now on. Named limits start full; named credit is the amount left.

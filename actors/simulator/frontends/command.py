@@ -28,8 +28,11 @@ def simulate(
     host: str = LOOPBACK,
     port: int = 0,
     ready: Callable[[str], None] = print_url,
+    api: str = "",
 ) -> int:
     """Serve until SIGTERM or SIGINT, then close and return 0. Call from the main thread.
+
+    ``api``: the only one that is served, of ``http_app.APIS``; empty: all.
 
     ``ready`` is called with the URL once connections are accepted. Port 0 is any free port. Every client that reaches
     the address may use it and change its settings, so the default is the loopback address. Raises ``ListenFailed``.
@@ -37,7 +40,7 @@ def simulate(
     if not 0 <= port <= PORT_MAX:  # uvloop would take the port modulo 65536
         raise ListenFailed(f"cannot listen on {host} port {port}: a port is a number from 0 to {PORT_MAX}")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_stopped(settings, host, port, ready))
+        runner.run(_until_stopped(settings, host, port, ready, api))
     return 0
 
 
@@ -53,14 +56,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _until_stopped(
-    settings: SimulatorSettings | None, host: str, port: int, ready: Callable[[str], None]
+    settings: SimulatorSettings | None, host: str, port: int, ready: Callable[[str], None], api: str
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stopped.set)
     try:
-        server = await serve(settings, host, port)
+        server = await serve(settings, host, port, api=api)
     except OSError as error:
         reason = (error.strerror or str(error)).strip()
         raise ListenFailed(f"cannot listen on {host} port {port}: {reason}") from None

@@ -2,7 +2,7 @@
 
 Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions beside them, with the same
 answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters (``GET /_sim/stats``) and settings at run
-time (``GET`` and ``POST /_sim/settings``).
+time (``GET`` and ``POST /_sim/settings``). A server that queues has its ``/metrics``.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedRe
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, checked_for_counting
 from actors.simulator.settings import SettingsError, SimulatorSettings
+from actors.simulator.slots import Slots
 
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -42,14 +43,21 @@ _NOT_FOUND = ErrorResponse(404, "not_found_error", "Not Found")
 _WRONG_METHOD = ErrorResponse(405, "invalid_request_error", "Method Not Allowed")
 _MODEL_BORN: Final = "2026-01-01T00:00:00Z"
 
+MESSAGES_API: Final = "messages"
+CHAT_API: Final = "chat"
+APIS: Final = (MESSAGES_API, CHAT_API)
+"""APIs of which a server may serve one alone."""
+
 Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 
 class HttpApp:
-    """Handler of HTTP requests for one simulated provider."""
+    """Handler of HTTP requests for one simulated provider. ``api``: the only one of ``APIS`` that is served; empty:
+    all."""
 
-    def __init__(self, provider: SimulatedProvider) -> None:
+    def __init__(self, provider: SimulatedProvider, api: str = "") -> None:
         self.provider = provider
+        self._api = api
         self.batches = BatchRoutes(provider, self.json_response, self.refused)
         self.chat = ChatRoutes(provider, self.headers, REQUEST_BYTES_MAX)
         self._requests = 0
@@ -86,9 +94,14 @@ class HttpApp:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         path = request.rel_url.raw_path
-        if self.chat.takes(request, path):
-            return await self.chat.handle(request, path)
+        if path == "/metrics" and self.provider.slots is not None:
+            return self._metrics(self.provider.slots)
         own = path.startswith("/_sim/")
+        of_chat = self.chat.takes(request, path)
+        if self._api and not own and of_chat != (self._api == CHAT_API):
+            return self.refused(_NOT_FOUND)
+        if of_chat:
+            return await self.chat.handle(request, path)
         refusal = None if own else self._gate(request)
         if refusal is not None:
             self.provider.tally.unauthorised += refusal.status == 401
@@ -169,6 +182,13 @@ class HttpApp:
             return self.refused(ErrorResponse(404, "not_found_error", f"model: {name}"))
         return self.json_response(self._model_info(name))
 
+    def _metrics(self, slots: Slots) -> web.StreamResponse:
+        """Return the gauges of a server that queues, as vLLM tells them."""
+        gauges = (("running", slots.working), ("waiting", slots.waiting))
+        lines = (f'vllm:num_requests_{name}{{engine="0",model_name="sim"}} {value:.1f}\n' for name, value in gauges)
+        text = "# TYPE vllm:num_requests_running gauge\n# TYPE vllm:num_requests_waiting gauge\n" + "".join(lines)
+        return TrackedResponse(text.encode(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"}, None, 200)
+
     async def _stats(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         stats = self.provider.stats()
         user = request.rel_url.query.get("user_id")
@@ -190,11 +210,11 @@ class HttpApp:
 class SimulatorServer:
     """Running simulated provider. ``url``: base URL for clients."""
 
-    def __init__(self, provider: SimulatedProvider, host: str = "127.0.0.1") -> None:
+    def __init__(self, provider: SimulatedProvider, host: str = "127.0.0.1", api: str = "") -> None:
         self.provider = provider
         self.url = ""
         self._host = host
-        self._face = HttpApp(provider)
+        self._face = HttpApp(provider, api)
         self._runner: web.ServerRunner | None = None
 
     async def start(self, port: int = 0) -> None:
@@ -225,9 +245,11 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     skills: tuple[tuple[str, Skill], ...] = SKILLS,
+    api: str = "",
 ) -> SimulatorServer:
-    """Start a simulated provider on the running event loop. Raises ``OSError`` if the address cannot be used."""
-    server = SimulatorServer(SimulatedProvider(settings, skills), host)
+    """Start a simulated provider on the running event loop. ``api``: the only one that is served, of ``APIS``; empty:
+    all. Raises ``OSError`` if the address cannot be used."""
+    server = SimulatorServer(SimulatedProvider(settings, skills), host, api)
     await server.start(port)
     return server
 

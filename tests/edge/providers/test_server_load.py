@@ -1,0 +1,108 @@
+"""Load of a model server, read from its metrics. The texts are made by hand after the servers' documentation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from actors.providers.credentials.credential import Credential
+from actors.providers.transport import server_load
+from actors.providers.transport.server_load import Load, ServerLoad, load_in
+from tests.edge.support.scripted_http_server import Step, scripted
+
+VLLM = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="Qwen/Qwen3-8B"} 250.0
+vllm:num_requests_running{engine="1",model_name="Qwen/Qwen3-8B"} 240.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="Qwen/Qwen3-8B"} 7.0
+vllm:num_requests_waiting{engine="1",model_name="Qwen/Qwen3-8B"} 0.0
+# TYPE vllm:num_requests_waiting_by_reason gauge
+vllm:num_requests_waiting_by_reason{engine="0",model_name="Qwen/Qwen3-8B",reason="capacity"} 7.0
+vllm:iteration_tokens_total_bucket{le="+Inf",model_name="Qwen/Qwen3-8B"} 3.0
+"""
+SGLANG = """\
+sglang:num_running_reqs{model_name="m"} 162.0
+sglang:num_used_tokens{model_name="m"} 123859.0
+sglang:num_queue_reqs{model_name="m"} 2826.0
+"""
+LLAMA = """\
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 4
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 12
+"""
+TGI = 'tgi_batch_current_size 32\ntgi_queue_size 5\ntgi_request_duration_bucket{le="1"} 3\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (VLLM, (490, 7)), (SGLANG, (162, 2826)), (LLAMA, (4, 12)), (TGI, (32, 5)), (VLLM.replace("\n", "\r\n"), (490, 7)),
+        ("", None), ("<html></html>", None), ('{"error": "not found"}', None), (VLLM.partition("# TYPE vllm:num_requests_w")[0], None),
+        ("process_cpu_seconds_total 3.5\n", None), (LLAMA.replace(" 12", " NaN"), (4, 0)), (LLAMA.replace(" 12", " -3"), (4, 0)),
+        (LLAMA.replace(" 12", " +Inf"), (4, 10**9)), (LLAMA.replace(" 12", " 1e300"), (4, 10**9)),
+        (LLAMA.replace(" 12", " 12 1790000000000"), (4, 12)),
+    ],
+)  # fmt: skip
+def test_the_gauges_of_each_server_are_read(text: str, expected: Load) -> None:
+    assert load_in(text) == expected
+
+
+def test_a_broken_line_is_an_error() -> None:
+    with pytest.raises(ValueError):
+        load_in(LLAMA.replace(" 12", " twelve"))
+
+
+def answering(status: int, text: str) -> bytes:
+    body = text.encode()
+    head = f"HTTP/1.1 {status} X\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+async def taken(load: ServerLoad) -> Load:
+    """Take a reading, once it is there."""
+    load.take()
+    assert load._task is not None
+    await load._task
+    return load.take()
+
+
+async def test_a_reading_is_returned_once_and_the_next_one_is_made_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_load, "EVERY_S", 0.05)
+    async with scripted(lambda asked: [answering(200, LLAMA)]) as server:
+        load = ServerLoad(f"{server.url}/v1", lambda: Credential(api_key="sk-own"))
+        assert await taken(load) == (4, 12)
+        assert load.take() is None
+        assert [(each.method, each.target) for each in server.asked] == [("GET", "/metrics")]
+        assert server.asked[0].headers["authorization"] == "Bearer sk-own"
+        await asyncio.sleep(0.06)
+        assert await taken(load) == (4, 12)
+        assert len(server.asked) == 2
+        await load.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "again_s"),
+    [
+        ([answering(404, "404 page not found")], 60.0), ([answering(200, "<html></html>")], 60.0),
+        ([answering(401, "no")], 60.0), ([answering(200, LLAMA.replace(" 4", " four"))], 1.0), ([Step.RESET], 1.0),
+    ],
+)  # fmt: skip
+async def test_a_server_that_tells_nothing_is_asked_again_later(answer: list[bytes | Step], again_s: float) -> None:
+    async with scripted(lambda asked: answer) as server:
+        load = ServerLoad(server.url, Credential)
+        assert await taken(load) is None
+        assert load._due_s - asyncio.get_running_loop().time() == pytest.approx(again_s, abs=0.9)
+        await load.close()
+
+
+async def test_it_ends_in_the_middle_of_a_reading() -> None:
+    async with scripted(lambda asked: [Step.HANG]) as server:
+        load = ServerLoad(server.url, Credential)
+        load.take()
+        await asyncio.sleep(0.05)
+        await load.close()
+        assert load._task is None
