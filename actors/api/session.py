@@ -35,6 +35,7 @@ from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
+from actors.routing.api_detection import with_apis
 from actors.routing.key_rotation import rotation
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
@@ -115,10 +116,7 @@ class Session:
             raise JobInUse(in_use_message(self.folder, self.job)) from None
 
     async def _run(self) -> RunOutcome:
-        found = self.destination = self._nowhere() or destination(
-            self.order.model_spec, self.order.limits, self._environ, self._models[0], self._models[1:],
-            self._players,
-        )  # fmt: skip
+        found = self.destination = self._nowhere() or await self._resolved()
         try:
             for credential in self._credentials():
                 self.on_credential(credential)
@@ -140,6 +138,18 @@ class Session:
             if self._prepares is not None:
                 self._prepares.cancel()
             found.close()
+
+    async def _resolved(self) -> ResolvedRoute:
+        """Return the destination, with the APIs of servers of the user's own found out."""
+        spec, notice = self.order.model_spec, ""
+        if not self._own_objects():
+            before = last_terms(self.folder, self.job)
+            endpoints = () if before is None else [route.endpoint for route in before.routes]
+            spec, notice = await with_apis(spec, self._environ, endpoints)
+        found = destination(
+            spec, self.order.limits, self._environ, self._models[0], self._models[1:], self._players
+        )  # fmt: skip
+        return msgspec.structs.replace(found, notice="; ".join(filter(None, (notice, found.notice))))
 
     async def stop(self, how: str, by: str) -> None:
         """Ask the job to end. ``how``: ``drain`` or ``cancel``."""

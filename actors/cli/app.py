@@ -12,6 +12,7 @@ from actors.cli.kubernetes_commands import COMMANDS as K8S
 from actors.cli.maintenance_commands import COMMANDS as TENDING
 from actors.cli.money_commands import COMMANDS as MONEY
 from actors.cli.options.arguments import (
+    Api,
     Faults,
     Input,
     Job,
@@ -383,17 +384,22 @@ def doctor(
 
 @app.command()
 @takes("verbose")
-def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
+def simulate(
+    options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING, api: Api = ""
+) -> int:  # fmt: skip
     """Serve a simulated provider for rehearsals over HTTP: Messages, Message Batches, chat completions."""
     from actors.cli.options.api_keys import taken_environ
     from actors.simulator.frontends.command import ListenFailed
     from actors.simulator.frontends.command import simulate as serve
+    from actors.simulator.frontends.http_app import APIS
     from actors.simulator.settings import SettingsError, settings_from
 
     taken_environ()
+    if api and api not in APIS:
+        raise CommandError(f"--api {api!r}: give {' or '.join(APIS)}")
     try:
         settings = settings_from(setting or (), fault or ())
-        return serve(settings, port=port) or COMPLETE
+        return serve(settings, port=port, api=api) or COMPLETE
     except (ListenFailed, SettingsError) as error:
         raise CommandError(str(error)) from None
 

@@ -17,23 +17,24 @@ from actors.providers.health.checks import ProviderChecks
 from actors.providers.registry import PROVIDERS, load, row_of
 from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
+from actors.routing.api_detection import with_api
 from actors.routing.model_spec import ModelSpec
 
 
-def location_of(asked: DoctorOptions) -> ProviderLocation:
-    """Return the provider and its place, as the user gave them."""
+def spec_of(asked: DoctorOptions) -> ModelSpec:
+    """Return the model and its provider, as the user gave them."""
     facts = dict(asked.provider)
     spec = ModelSpec(
         model=asked.model, provider=facts.pop("provider", ""), base_url=asked.base_url.strip(),
         api_key_file=asked.api_key_file,
     )  # fmt: skip
-    return spec.placed(facts).location()
+    return spec.placed(facts)
 
 
 def secrets_of(asked: DoctorOptions) -> list[Credential]:
     """Return the secrets that no finding may show: those of the given provider and those of the environment."""
     found = [*keys_in(asked.environ), *hidden_in(asked.environ)]
-    for location in (location_of(asked), ProviderLocation()):
+    for location in (spec_of(asked).location(), ProviderLocation()):
         with contextlib.suppress(CredentialError):  # reported by a finding
             found.append(credential_of(location, asked.environ, required=False))
     return found
@@ -44,7 +45,11 @@ def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} makes no calls over the network")
         return
-    location = location_of(asked)
+    given = spec_of(asked)
+    spec = asyncio.run(with_api(given, asked.environ, timeout_s=asked.timeout_s))
+    if spec is not given:
+        yield ok("api", f"{without_password(spec.base_url)} has no Messages API: asked by OpenAI's chat completions")
+    location = spec.location()
     row = row_of(location.provider)
     checks: ProviderChecks = load(row.checks)(
         row, location, asked.environ, paid=asked.paid, timeout_s=asked.timeout_s

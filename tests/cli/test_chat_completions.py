@@ -16,16 +16,17 @@ import pytest
 from actors.cli.jobs.settings import changed_model_spec
 from actors.cli.options.options import Options
 from actors.routing.routes import ModelSpec
-from tests.cli.cli_runner import each_once, environment, request, requests, started, until
+from tests.cli.cli_runner import Done, each_once, environment, request, requests, started, until
 
 KEY = "sk-made-up-of-openai-0123"
 ROWS = 200
 
 
 @contextmanager
-def simulated(*settings: str) -> Iterator[str]:
+def simulated(*settings: str, api: str = "") -> Iterator[str]:
     """A simulated provider in its own process: its URL."""
-    with started("simulate", "--port", 0, *(each for one in settings for each in ("-s", one))) as server:
+    more = ("--api", api) if api else ()
+    with started("simulate", "--port", 0, *more, *(each for one in settings for each in ("-s", one))) as server:
         assert server.stdout is not None
         yield re.findall(r"http://\S+", server.stdout.readline())[0].rstrip("/")
 
@@ -178,3 +179,34 @@ def test_the_doctor_checks_the_key_the_list_of_models_and_one_call(cortex, serve
     assert f"{server}/v1 accepts the key" in facts["account"]["said"]
     facts = found("--base-url", f"{server}/v1", "--model", "gpt-9")
     assert "it is not in the list of models (gpt-5-mini)" in facts["model"]["said"]
+
+
+def test_a_server_of_chat_completions_alone_needs_no_option(cortex, monkeypatch):
+    def run(*words: object) -> Done:
+        monkeypatch.setenv("CORTEX_SERVER_KEY", KEY)  # a command takes the keys out of its environment
+        return cortex(*words)
+
+    table("t.csv", 30)
+    with simulated("latency_ms=1", "error=0", api="chat") as url:
+        where = ("--base-url", f"{url}/v1", "--model", "m", "--price", "input=1,output=1")
+        ask = ("batch", "t.csv", "-o", "o.csv", "--prompt", "Answer: {{text}}", "--max-output-tokens", 60, "--job", "j")
+        first = run(*ask, *where, "--max-cost", 0.0003)
+        assert first.code == 3 and f"{url} has no Messages API: asked by OpenAI's chat completions" in first.err, first.err
+        bad = stats(url)["bad_requests"]
+        assert run("status", "j", "--json").last["route"] == f"m at openai://+{url}"
+        assert (done := run("resume", "j", "--max-cost", 1)).code == 0, done.err
+        assert run(*ask, *where, "--max-cost", 1).code == 0  # the same command: the job is complete
+        assert stats(url)["bad_requests"] == bad, "the job knows the API of its server"
+        plan = run("plan", "t.csv", "--prompt", "Answer: {{text}}", *where, "--sample", 2, "--max-output-tokens", 60)
+        assert plan.code == 0, plan.err
+        doctor = run("doctor", "--base-url", url, "--model", "m")
+        assert f"{url} has no Messages API: asked by OpenAI's chat completions" in doctor.out
+        assert "wrong    account" not in doctor.out
+        named = ("batch", "t.csv", "-o", "k.csv", *ask[4:-1], "k", *where, "--api", "messages")
+        by_name = run(*named, "--wait-blocked", "1s")
+        assert "give --api chat for chat completions" in by_name.err, "the user's word holds"
+    assert len(Path("o.csv").read_text().splitlines()) == 31
+
+
+def test_a_simulated_server_of_another_api_is_refused(cortex):
+    assert "--api 'x': give messages or chat" in cortex("simulate", "--api", "x").refused("--api")

@@ -34,6 +34,9 @@ Jobs = Annotated[list[str], typer.Argument(help="names of jobs, as `cortex jobs`
 Port = Annotated[
     int, typer.Option("--port", help="port to listen at, on this machine only; 0: any", min=0, max=65535)
 ]
+Api = Annotated[
+    str, typer.Option("--api", help="messages or chat, the only API that is served; by default both", metavar="NAME")
+]
 Faults = Annotated[
     list[str], typer.Option("--fault", help="share of requests that fail with this kind", metavar="KIND=SHARE")
 ]

@@ -37,7 +37,8 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "api": (
         str,
-        _option("--api", "API of the server of --base-url: messages (default), or chat for OpenAI's chat completions",
+        _option("--api", "API of the server of --base-url: messages, or chat for OpenAI's chat completions; by default "
+                "found by a request that costs nothing",
                 "NAME"),
     ),
     "base_url": (

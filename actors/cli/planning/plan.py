@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import time
@@ -45,6 +46,7 @@ from actors.journal.reply_index import remembered
 from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
 from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
+from actors.routing.api_detection import with_apis
 from cortex.planning import InputRows, PlanSample, PlanTerms, planned
 from cortex.programs.batch import Batch
 from cortex.programs.table import LONGER, Table
@@ -124,7 +126,8 @@ def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[
     program = order.program
     assert isinstance(program, Batch | Table)
     asks = not order.fresh and folder.remembers()
-    endpoint = endpoint_to(model_spec_of(options, options.model), environ) if asks else ""
+    spec = model_spec_of(options, options.model)
+    endpoint = endpoint_to(asyncio.run(with_apis(spec, environ))[0], environ) if asks else ""
     return RowSizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 

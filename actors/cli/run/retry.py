@@ -28,6 +28,7 @@ from actors.journal.state_folder import StateFolder, advised
 from actors.maintenance import offline_edits
 from actors.maintenance.retry_rows import NoFailedRows, RetriedRows, reopening
 from actors.programs import loader
+from actors.routing.api_detection import as_known
 from actors.routing.endpoints import whereto
 from actors.routing.routes import remembered
 from cortex.goals.result_list import listed_before
@@ -119,6 +120,7 @@ def _refuse_moving(folder: StateFolder, k: State, order: JobSpec, environ: Mappi
     if not (k.live or k.submissions) and k.source_ended:
         return
     spec, route = order.model_spec, k.terms.route
+    spec = as_known(spec, environ, [route.endpoint])
     if (spec.model, whereto(spec, environ)) != (remembered(order.places).model, route.endpoint):
         left = f"{k.live:,} open rows" if k.live else "rows that were never asked"
         raise CommandError(

@@ -1,0 +1,162 @@
+"""Detection of the API of a server of the user's own, where the user named an address and no API.
+
+Servers of the Messages API (vLLM, SGLang, llama.cpp, Ollama, LiteLLM) serve chat completions as well; other servers,
+and earlier releases of these, serve chat completions alone. A request of ``{}`` tells them apart and costs nothing: no
+API answers it, and each refuses it in a way of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from actors.providers.credentials.account import base_url_of, credential_of, endpoint_named
+from actors.providers.credentials.credential import CredentialError, without_password
+from actors.providers.registry import DEFAULT, OPENAI, is_own_server, row_of
+from actors.providers.transport.aiohttp_transport import RequestTemplate
+from actors.providers.transport.failures import ConfigurationFault
+from actors.providers.transport.free_call import free_call
+from actors.providers.transport.proxy_tls import network_of
+from actors.routing.model_spec import ModelSpec
+from cortex.values.limits import BATCHES
+from policies.failures.error_vocabulary import NO_SUCH_PATH
+
+MESSAGES_PATH: Final = "/v1/messages"
+CHAT_PATH: Final = "/chat/completions"
+TIMEOUT_S: Final = 10.0
+"""Longest wait in seconds for the refusal of a request. A server that says nothing by then is taken for one of the
+Messages API: its calls then show what is wrong."""
+_BODY: Final = b"{}"
+_LACKS_FIELDS: Final = 422
+
+Answered = tuple[int, bytes]
+"""Status and body of a response."""
+
+
+def lacks_api(answered: Answered) -> bool:
+    """Return whether a server that answered ``{}`` so lacks the API at that path.
+
+    There is no such path or method; or the answer is a success, which no server of the API gives to an empty request:
+    LM Studio answers 200 with ``Unexpected endpoint or method`` for every path that it does not know
+    (https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618).
+    """
+    status, _ = answered
+    return status in NO_SUCH_PATH or 200 <= status < 400
+
+
+def has_api(answered: Answered) -> bool:
+    """Return whether a server that answered ``{}`` so has the API at that path: it refuses the request, as JSON, or as
+    one that lacks fields, in text (422; TGI and others built on axum).
+
+    A gateway in front of a server that is away (502 to 504) says nothing of the API.
+    """
+    status, body = answered
+    if status == _LACKS_FIELDS:
+        return True
+    refused = 400 <= status <= 500 and status not in NO_SUCH_PATH
+    try:
+        return refused and isinstance(msgspec.json.decode(body), dict | list)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+async def with_apis(
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = ()
+) -> tuple[ModelSpec, str]:
+    """Return a job's specification with the APIs of its servers, and a notice for the user; empty: nothing was found.
+
+    The specifications of fallbacks and roles are completed as well. ``endpoints``: those of the job's routes, if it
+    exists, whose APIs are known.
+    """
+    roles = list(spec.roles)
+    asked = (spec, *spec.fallbacks, *(spec.roles[role] for role in roles))
+    own, *others = await asyncio.gather(*(with_api(each, environ, endpoints) for each in asked))
+    fallbacks, players = others[: len(spec.fallbacks)], others[len(spec.fallbacks) :]
+    changed = [each for each, before in zip((own, *others), asked, strict=True) if each is not before]
+    own = msgspec.structs.replace(own, fallbacks=tuple(fallbacks), roles=dict(zip(roles, players, strict=True)))
+    addresses = dict.fromkeys(without_password(each.base_url) for each in changed)
+    notice = "; ".join(f"{each} has no Messages API: asked by OpenAI's chat completions" for each in addresses)
+    return (own if changed else spec), notice
+
+
+async def with_api(
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), timeout_s: float = TIMEOUT_S
+) -> ModelSpec:  # fmt: skip
+    """Return a specification with the API of its server; as it is if the user named a provider, if the address is no
+    server of the user's own, if the server has the Messages API, or if nothing can be found out."""
+    if not is_open(spec):
+        return spec
+    try:
+        if (known := _known(spec, environ, endpoints)) is not None:
+            return known
+        if not lacks_api(await _asked(spec, MESSAGES_PATH, environ, timeout_s)):
+            return spec
+        for each in _over_chat(spec):
+            if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
+                return each
+    except (CredentialError, ConfigurationFault, aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        pass  # the calls, or the resolution of the route, say what is wrong
+    return spec
+
+
+def as_known(spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> ModelSpec:
+    """Return a specification with the API by which one of these endpoints is asked; as it is if it leads to none of
+    them, or the user named a provider."""
+    try:
+        return (_known(spec, environ, endpoints) if is_open(spec) else None) or spec
+    except CredentialError:
+        return spec
+
+
+def is_open(spec: ModelSpec) -> bool:
+    """Return whether a specification leaves open by which API its server is asked."""
+    if spec.provider or not spec.base_url or spec.via == BATCHES or spec.row.by_model:
+        return False
+    return is_own_server(_address(spec), row_of(DEFAULT))
+
+
+def _address(spec: ModelSpec) -> str:
+    """Address that the user named, as that of the Messages API; empty for one that cannot be read."""
+    try:
+        return base_url_of(row_of(DEFAULT), spec.location(), {})
+    except CredentialError:
+        return ""
+
+
+def _known(spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> ModelSpec | None:
+    options = (spec, *_over_chat(spec)) if endpoints else ()
+    return next((each for each in options if _endpoint(each, environ) in endpoints), None)
+
+
+def _over_chat(spec: ModelSpec) -> list[ModelSpec]:
+    """The specification over chat completions: at its address, and where that has a path also at the ``/v1`` below it,
+    since ``/api`` and ``/api/v1`` are one address of the Messages API (``Provider.appended``)."""
+    address = _address(spec)
+    tails = ("", "/v1") if urlsplit(address).path else ("",)
+    return [msgspec.structs.replace(spec, provider=OPENAI, base_url=address + tail) for tail in tails]
+
+
+def _endpoint(spec: ModelSpec, environ: Mapping[str, str]) -> str:
+    return endpoint_named(credential_of(spec.location(), environ, required=False))
+
+
+async def _asked(spec: ModelSpec, path: str, environ: Mapping[str, str], timeout_s: float) -> Answered:
+    """Send an empty request to a path below a specification's address, with its key, and return the answer."""
+    credential = credential_of(spec.location(), environ, required=False)
+    row = spec.row
+    address = base_url_of(row, spec.location(), environ)
+    root = row.root if path == CHAT_PATH and not urlsplit(address).path else ""
+    url = without_password(address) + root + path
+    headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "cortex")]
+    headers += [("anthropic-version", "2023-06-01")] if path == MESSAGES_PATH else []
+    if key := credential.api_key or credential.auth_token:
+        headers.append(("Authorization", f"Bearer {key}"))
+    context, proxy = await network_of(url, credential)
+    template = RequestTemplate(url, headers + list(credential.custom_headers))
+    status, _, body = await free_call(template, context, proxy, _BODY, timeout_s)
+    return status, body
