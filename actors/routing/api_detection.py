@@ -12,16 +12,11 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from actors.providers.credentials.account import base_url_of, credential_of, endpoint_named
 from actors.providers.credentials.credential import CredentialError, without_password
 from actors.providers.registry import DEFAULT, OPENAI, is_own_server, row_of
-from actors.providers.transport.aiohttp_transport import RequestTemplate
-from actors.providers.transport.failures import ConfigurationFault
-from actors.providers.transport.free_call import free_call
-from actors.providers.transport.proxy_tls import network_of
 from actors.routing.model_spec import ModelSpec
 from cortex.values.limits import BATCHES
 from policies.failures.error_vocabulary import NO_SUCH_PATH
@@ -31,30 +26,30 @@ CHAT_PATH: Final = "/chat/completions"
 TIMEOUT_S: Final = 10.0
 """Longest wait in seconds for the refusal of a request. A server that says nothing by then is taken for one of the
 Messages API: its calls then show what is wrong."""
-_BODY: Final = b"{}"
 _LACKS_FIELDS: Final = 422
 
 Answered = tuple[int, bytes]
 """Status and body of a response."""
 
 
-def lacks_api(answered: Answered) -> bool:
+def lacks_api(answered: Answered | None) -> bool:
     """Return whether a server that answered ``{}`` so lacks the API at that path.
 
     There is no such path or method; or the answer is a success, which no server of the API gives to an empty request:
     LM Studio answers 200 with ``Unexpected endpoint or method`` for every path that it does not know
     (https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618).
     """
-    status, _ = answered
-    return status in NO_SUCH_PATH or 200 <= status < 400
+    return answered is not None and (answered[0] in NO_SUCH_PATH or 200 <= answered[0] < 400)
 
 
-def has_api(answered: Answered) -> bool:
+def has_api(answered: Answered | None) -> bool:
     """Return whether a server that answered ``{}`` so has the API at that path: it refuses the request, as JSON, or as
     one that lacks fields, in text (422; TGI and others built on axum).
 
     A gateway in front of a server that is away (502 to 504) says nothing of the API.
     """
+    if answered is None:
+        return False
     status, body = answered
     if status == _LACKS_FIELDS:
         return True
@@ -99,8 +94,8 @@ async def with_api(
         for each in _over_chat(spec):
             if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
                 return each
-    except (CredentialError, ConfigurationFault, aiohttp.ClientError, TimeoutError, OSError, ValueError):
-        pass  # the calls, or the resolution of the route, say what is wrong
+    except CredentialError:
+        pass  # the resolution of the route says what is wrong
     return spec
 
 
@@ -145,18 +140,11 @@ def _endpoint(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     return endpoint_named(credential_of(spec.location(), environ, required=False))
 
 
-async def _asked(spec: ModelSpec, path: str, environ: Mapping[str, str], timeout_s: float) -> Answered:
-    """Send an empty request to a path below a specification's address, with its key, and return the answer."""
+async def _asked(spec: ModelSpec, path: str, environ: Mapping[str, str], timeout_s: float) -> Answered | None:
+    """Send an empty request to a path below a specification's address, and return the answer."""
+    from actors.providers.transport.empty_request import refusal  # a rehearsal needs no aiohttp
+
     credential = credential_of(spec.location(), environ, required=False)
-    row = spec.row
-    address = base_url_of(row, spec.location(), environ)
-    root = row.root if path == CHAT_PATH and not urlsplit(address).path else ""
-    url = without_password(address) + root + path
-    headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "cortex")]
-    headers += [("anthropic-version", "2023-06-01")] if path == MESSAGES_PATH else []
-    if key := credential.api_key or credential.auth_token:
-        headers.append(("Authorization", f"Bearer {key}"))
-    context, proxy = await network_of(url, credential)
-    template = RequestTemplate(url, headers + list(credential.custom_headers))
-    status, _, body = await free_call(template, context, proxy, _BODY, timeout_s)
-    return status, body
+    address = without_password(base_url_of(spec.row, spec.location(), environ))
+    root = spec.row.root if path == CHAT_PATH and not urlsplit(address).path else ""
+    return await refusal(address + root + path, credential, timeout_s)

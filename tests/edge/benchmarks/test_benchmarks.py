@@ -87,7 +87,7 @@ def test_a_table_of_answers_with_one_lost_doubled_or_mixed_up_has_no_figure(tmp_
     import pyarrow.parquet as pq
 
     def answers(*numbers: int) -> list[dict[str, Any]]:
-        messages = [msgspec.json.decode(answer(number, True).split(b"\r\n\r\n", 1)[1]) for number in numbers]
+        messages = [msgspec.json.decode(answer(number, fitting=True).split(b"\r\n\r\n", 1)[1]) for number in numbers]
         return [msgspec.json.decode(each["content"][0]["text"]) for each in messages]
 
     def written(given: list[dict[str, Any]], ids: tuple[int, ...] = (0, 1, 2)) -> Path:

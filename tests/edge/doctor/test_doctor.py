@@ -64,7 +64,8 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
     assert {name: each.state for name, each in facts.items()} == {
         "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "clock": "ok", "account": "ok", "model": "ok",
     }  # fmt: skip
-    assert [each.method for each in server.asked] == ["GET", "POST"]  # both are free
+    assert [(each.method, each.body) for each in server.asked if each.target == "/v1/messages"] == [("POST", b"{}")]
+    assert [each.method for each in server.asked if each.target != "/v1/messages"] == ["GET", "POST"]  # all are free
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
@@ -96,7 +97,7 @@ async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_m
     async with scripted(served(answers)) as server:
         facts = await found(provider.connection_findings, asked(base_url=server.url, model="m"))
         assert (facts["account"].state, facts["model"].state, "credit" in facts) == ("warning", "warning", False)
-        assert [each.body for each in server.asked if each.target == "/v1/messages"] == [b"{}"]  # which none answers
+        assert {each.body for each in server.asked if each.target == "/v1/messages"} == {b"{}"}  # which none answers
         facts = await found(provider.connection_findings, asked(base_url=server.url, model="m", paid=True))
     assert facts["credit"].state == "wrong" and "no credit" in facts["credit"].message
 
