@@ -176,7 +176,7 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
         done = cortex(*job, "-o", "b.jsonl", "--price-as", "claude-haiku-4-5")
         assert done.code == 0, done.err
-        assert server.asked[-1].target == "/x/v1/messages"
+        assert [asked.target for asked in server.asked if asked.method == "POST"][-1] == "/x/v1/messages"
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
         dearer = cortex(*job, "-o", "c.jsonl", "--price-as", "claude-opus-4-5", "--fresh")
         assert dearer.last["cost_usd"] == pytest.approx(5 * done.last["cost_usd"])

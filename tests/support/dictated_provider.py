@@ -63,7 +63,11 @@ def dictated_provider() -> Iterator[DictatedProvider]:
             self._send(404, b"<!DOCTYPE html><title>404 Not Found</title>", "text/html")
 
         def do_POST(self) -> None:
-            prompt = _text(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not request:  # it tells which API is here, and is no call
+                self._send(400, b'{"type":"error","error":{"type":"invalid_request_error","message":"empty"}}', "text/json")
+                return
+            prompt = _text(request)
             provider.paths.append(self.path)
             provider.asked.append(prompt)
             if self.path != "/v1/messages":
