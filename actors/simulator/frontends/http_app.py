@@ -94,8 +94,9 @@ class HttpApp:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         path = request.rel_url.raw_path
-        if path == "/metrics" and self.provider.slots is not None:
-            return self._metrics(self.provider.slots)
+        if path == "/metrics":  # vLLM asks for no key there
+            slots = self.provider.slots
+            return self.refused(_NOT_FOUND) if slots is None else self._metrics(slots)
         own = path.startswith("/_sim/")
         of_chat = self.chat.takes(request, path)
         if self._api and not own and of_chat != (self._api == CHAT_API):
