@@ -21,7 +21,7 @@ from actors.simulator.api import wire
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_batches import BatchRoutes
-from actors.simulator.frontends.http_chat import ChatRoutes
+from actors.simulator.frontends.http_chat import EMPTY, ChatRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, checked_for_counting
@@ -141,6 +141,8 @@ class HttpApp:
 
     async def _messages(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         provider = self.provider
+        if body == EMPTY:
+            return self.refused(ErrorResponse(400, "invalid_request_error", "model: Field required"))
         provider.began()
         try:
             now_s = time.time()

@@ -19,6 +19,8 @@ from actors.simulator.request import BadRequest
 
 COMPLETIONS: Final = "/v1/chat/completions"
 MODELS: Final = "/v1/models"
+EMPTY: Final = b"{}"
+"""Request that asks which API is there, and no model anything: it is refused and not counted."""
 _NO_KEY: Final = ErrorResponse(
     401, "authentication_error", "You didn't provide an API key. You need to provide your API key in an Authorization "
     "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
@@ -55,7 +57,10 @@ class ChatRoutes:
         if (request.content_length or 0) > self._bytes_max:
             return self._refused(_TOO_LARGE)
         try:
-            body = chat_wire.messages_request(await request.read())
+            given = await request.read()
+            if given == EMPTY:
+                return self._refused(ErrorResponse(400, "invalid_request_error", "you must provide a model parameter"))
+            body = chat_wire.messages_request(given)
         except BadRequest as error:
             self._provider.tally.bad_requests += 1
             return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))

@@ -296,3 +296,12 @@ async def test_a_server_with_slots_keeps_further_requests_waiting_and_refuses_no
         provider.change({"slots": None})
         assert provider.slots is None
         assert (await create(client)).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
+async def test_an_empty_request_is_refused_and_not_counted(path: str) -> None:
+    async with running() as (server, _), aiohttp.ClientSession() as session:
+        async with session.post(server.url + path, data=b"{}", headers=HEADERS | {"authorization": "Bearer k"}) as answer:
+            assert answer.status == 400 and "model" in (await answer.json())["error"]["message"]
+        stats = server.provider.stats()
+        assert (stats["requests"], stats["bad_requests"]) == (0, 0)
