@@ -263,9 +263,9 @@ def complete(facts: dict[str, Any], calls: int) -> None:
 class _Board(Board):
     """Board that answers at once."""
 
-    def take(self, transport: asyncio.Transport, body: bytes | bytearray) -> None:
+    def take(self, transport: asyncio.Transport, body: bytes | bytearray, api: int) -> None:
         start = body.find(MARK) + len(MARK)
-        transport.write(answer(int(body[start : start + DIGITS])))
+        transport.write(answer(int(body[start : start + DIGITS]), api))
 
 
 class _Connection(Connection):
