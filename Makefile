@@ -41,11 +41,11 @@ test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(SLOWEST) -m "not long and not release" $(ARGS)
 
 # One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time;
-# the rest as in make test.
+# then one for a Ray of several nodes beside one for the rest.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium

@@ -98,18 +98,13 @@ def _turn(kind: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Which tests go to the same of several processes: one file's, and all of tests/cluster, which share a Ray. The long
-    ones of these share two."""
+    """Which tests go to the same of several processes: one file's, and all of tests/cluster, which share a Ray."""
     from xdist.scheduler import LoadScopeScheduling
-
-    two = "long" in config.getoption("markexpr").split(" and ")
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            if not file.startswith("tests/cluster/"):
-                return file
-            return "tests/cluster" if not two or file < "tests/cluster/test_p" else "tests/cluster again"
+            return "tests/cluster" if file.startswith("tests/cluster/") else file
 
     config.option.loadscopereorder = False  # by time, not by number of tests
     return ByFile(config, log)

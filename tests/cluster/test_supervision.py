@@ -82,7 +82,7 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
     rows = write_rows(folder / "in.jsonl", 60, "t")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "asked")
-        await _until(lambda: provider.stats()["in_flight"] >= 12, 60)
+        await _until(lambda: provider.stats()["in_flight"] >= 4, 60)
         pid = await _working(runtime, "asked")
         os.kill(pid, signal.SIGTERM)
         text, _ = await asyncio.to_thread(driver.communicate)
