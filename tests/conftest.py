@@ -1,4 +1,4 @@
-"""What holds for every test: the edge is forbidden where it has no business, two run side by side, figures are told.
+"""What holds for every test: the edge is forbidden where it has no business, three run side by side, figures are told.
 
 Everywhere: no key and no setting of the person who runs the tests, and no connection beyond this machine (a
 cluster test may speak to its own address). In unit, properties and spec: no ``ray.init``, no sleeping.

@@ -36,7 +36,7 @@ from msgspec import field
 
 from policies.limits import told_queue
 from policies.limits import waiting as waits
-from policies.limits.told_queue import ToldQueue
+from policies.limits.told_queue import FEW, MANY, QUEUE, QUEUE_CALLS, ToldQueue
 from policies.limits.waiting import START as START
 from policies.limits.waiting import Waiting, WaitReading
 
@@ -52,14 +52,6 @@ KNOWN: Final = 0.12
 """Share of its time for which a call may seem to wait, by the time of a token that was known, though it does not by
 the answers: the first few could come from a slower batch, or from a queue. From `KNOWN_ANSWERS` on they are enough."""
 KNOWN_ANSWERS: Final = 24
-QUEUE: Final = 0.07
-"""Calls that wait, as a share of those worked on: enough that no slot is empty while a new call is on its way."""
-QUEUE_CALLS: Final = 1.2
-"""Calls that wait at least."""
-FEW: Final = 0.4
-"""Share of the calls that shall wait, below which none waits."""
-MANY: Final = 1.6
-"""Share of the calls that shall wait, above which too many do."""
 STEPS: Final = (1.07, 1.25)
 """First and second step up when none waits; then growth begins again."""
 FOLLOWS: Final = 0.6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from policies.limits import told_queue
 from policies.limits.limit import LimitPolicy, PoolLimit, RateLimits, ReportedBucket, UsageSample, adopt, new, observe
 from policies.limits.told_queue import ToldQueue, follow, is_told
 from tests.support.queue_simulation import Queues, Server
@@ -194,7 +193,3 @@ def test_replicas_behind_one_address_are_used_as_one_server() -> None:
     found = Queues(Server(slots=256, mean_s=2.0), told=0.5, replicas=4).run(180)
     assert found.used(100, 180) >= 0.97
     assert found.waiting(100, 180) <= 0.15 * 256
-
-
-def test_the_share_that_waits_is_that_which_was_asked_for() -> None:
-    assert 0.05 <= told_queue.QUEUE <= 0.1
