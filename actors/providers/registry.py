@@ -52,6 +52,9 @@ of the package ``openai`` 3.57)."""
 CHAT_PATHS: Final = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/v1/messages")
 """Paths below the root of OpenAI's APIs, and that of the Messages API beside them."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
+TESTED: Final = ("real", "simulated", "by hand")
+"""Kinds of a provider's tests: calls to the service itself; whole jobs over HTTP against the simulator, which serves
+the provider's API; cases made by hand from the provider's documentation."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +174,13 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: str
     """Value of ``gen_ai.provider.name`` in OpenTelemetry's conventions for generative AI."""
 
+    # -- documentation (``actors.providers.overview``) ---------------------------------------------------------------
+    limits_told: str = ""
+    """Headers of its responses, or place in its errors, where the client reads the provider's rate limits; empty: it
+    learns them from refusals."""
+    tested: tuple[str, ...] = ("by hand",)
+    """Kinds of its tests, of ``TESTED``."""
+
     @property
     def how_to_open(self) -> str:
         """Advice where calls are refused for their credentials, as a clause of an error message."""
@@ -234,6 +244,7 @@ _ROWS: Final = (
         agreeing=("anthropic",), imported={"anthropic": "anthropic"},
         price_id="anthropic", parameters=(), structured=CLAUDE_STRUCTURED,
         checks="actors.providers.anthropic.checks:AnthropicChecks", telemetry="anthropic",
+        limits_told="anthropic-ratelimit-*", tested=("simulated", "by hand"),
     ),
     Provider(
         name="bedrock", title="Amazon Bedrock", client=MESSAGES_CLIENT,
@@ -284,6 +295,7 @@ _ROWS: Final = (
         server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
         setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
         parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, checks=_CHAT_CHECKS, telemetry="openai",
+        limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
     ),
     Provider(
         name="azure", title="Azure OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:AZURE", errors=_CHAT_ERRORS,
@@ -291,7 +303,7 @@ _ROWS: Final = (
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
         key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, checks=_CHAT_CHECKS, telemetry="azure.ai.openai",
+        parameters=CHAT_PARAMETERS, checks=_CHAT_CHECKS, telemetry="azure.ai.openai", limits_told="x-ratelimit-*",
     ),
     _compatible(
         "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
@@ -300,9 +312,12 @@ _ROWS: Final = (
     _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     _compatible(
         "groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", schema_as="tool",
-        dialect=f"{_CHAT}.dialect:OPENAI",
+        dialect=f"{_CHAT}.dialect:OPENAI", limits_told="x-ratelimit-*",
     ),
-    _compatible("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai"),
+    _compatible(
+        "mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai",
+        limits_told="x-ratelimit-*",
+    ),
     _compatible("together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
     _compatible("deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool"),
     Provider(
