@@ -20,10 +20,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from actors.providers.messages.flawed_response import plain_value, plausible
+from actors.providers.messages.flawed_response import plausible
 from actors.providers.messages.sse import tool_input
 from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
+from actors.providers.transport.json_text import plain_value
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from cortex.values.endings import CONTEXT_WINDOW
 from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
@@ -99,18 +100,23 @@ def _quick(body: bytes) -> Reply | None:
     text, prompt, output = choice.message.content, counts.prompt_tokens, counts.completion_tokens
     if not text or not found.id or prompt + output != counts.total_tokens:
         return None
-    reason = STOP_REASONS[choice.finish_reason]
+    return text_reply(found.id, found.model, text, STOP_REASONS[choice.finish_reason], prompt, output)
+
+
+def text_reply(name: str, model: str, text: str, reason: str, prompt: int, output: int) -> Reply:
+    """Return the reply of a text alone, put together from its pieces. ``prompt`` and ``output`` are counts of
+    tokens."""
     return Reply(
         b'{"id":%b,"type":"message","role":"assistant","model":%b,"content":[{"type":"text","text":%b}],'
         b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"cache_read_input_tokens":0,'
         b'"cache_creation_input_tokens":0,"output_tokens":%d}}'
-        % (_encode(found.id), _encode(found.model), _encode(text), reason.encode(), prompt, output),
-        reason, found.model, Usage(prompt, output),
+        % (_encode(name), _encode(model), _encode(text), reason.encode(), prompt, output),
+        reason, model, Usage(prompt, output),
     )  # fmt: skip
 
 
-def read_completion(body: bytes) -> Reply:
-    """Return the completion in `body` as a canonical reply.
+def read_completion(body: bytes, charset: str = "") -> Reply:
+    """Return the completion in `body` as a canonical reply. `charset`: the one that its content type names.
 
     Raises UnreadableAnswer for an answer without a content that can be read, UnreadableResponse for a body that is no
     JSON, and StreamError for one that names an error: OpenRouter answers so with status 200
@@ -121,7 +127,7 @@ def read_completion(body: bytes) -> Reply:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(plain_value(body))
+        found = msgspec.json.decode(plain_value(body, charset))
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if not isinstance(found, dict):
@@ -150,15 +156,16 @@ def read_completion(body: bytes) -> Reply:
         elif isinstance(choice.get("stop_reason"), str):
             stop_reason = STOP_SEQUENCE  # vLLM names the sequence there
     usage = usage_of(found, bool(content))
-    return _reply(content, stop_reason, _name(found.get("model")), usage, _name(found.get("id")))
+    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")))
 
 
 def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:
     """Return the reply to a prompt that a filter of the provider's declined."""
-    return _reply([{"type": "text", "text": why}] if why else [], REFUSAL, model, usage, "")
+    return reply_of([{"type": "text", "text": why}] if why else [], REFUSAL, model, usage, "")
 
 
-def _reply(content: list[dict[str, Any]], stop_reason: str, model: str, usage: Usage, name: str) -> Reply:
+def reply_of(content: list[dict[str, Any]], stop_reason: str, model: str, usage: Usage, name: str) -> Reply:
+    """Return the canonical reply of these parts. Half a surrogate pair becomes the replacement character."""
     try:
         return canonical_reply(content, stop_reason=stop_reason, model=model, usage=usage, name=name)
     except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
@@ -166,7 +173,8 @@ def _reply(content: list[dict[str, Any]], stop_reason: str, model: str, usage: U
         return canonical_reply(clean[0], stop_reason=clean[1], model=clean[2], usage=usage, name=clean[3])
 
 
-def _name(value: Any) -> str:
+def name_in(value: Any) -> str:
+    """Return a text; empty for any other value."""
     return value if isinstance(value, str) else ""
 
 
@@ -216,12 +224,12 @@ def _parts(parts: list[Any]) -> tuple[str, str, str]:
 def _tool_use(call: Mapping[str, Any], at: int, cut: bool) -> dict[str, Any]:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
-    name = _name(call.get("id")) or f"call_{at}"
-    return {"type": "tool_use", "id": name, "name": _name(function.get("name")),
-            "input": _arguments(function.get("arguments"), cut)}  # fmt: skip
+    name = name_in(call.get("id")) or f"call_{at}"
+    return {"type": "tool_use", "id": name, "name": name_in(function.get("name")),
+            "input": input_of(function.get("arguments"), cut)}  # fmt: skip
 
 
-def _arguments(arguments: Any, cut: bool) -> Any:
+def input_of(arguments: Any, cut: bool) -> Any:
     """Return the input of a tool: an object where it can be read, numbers to the digit; of a reply that was cut its
     whole parts; else the text as it came, so that whoever reads it asks for another reply."""
     if not isinstance(arguments, str):
@@ -251,23 +259,31 @@ def usage_of(found: Mapping[str, Any], has_content: bool) -> Usage:
     reported = found.get("usage")
     if not isinstance(reported, dict):
         return UNKNOWN_USAGE
-    prompt, output = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
-    if prompt is None or output is None:
-        return UNKNOWN_USAGE
-    total = _count(reported.get("total_tokens"))
-    if total is not None and total - prompt > output:
-        output = total - prompt
     details = reported.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    read = next(filter(None, (_count(value) for value in (
+    read = next(filter(None, (count_in(value) for value in (
         details.get("cached_tokens"), reported.get("prompt_cache_hit_tokens"), reported.get("cached_tokens"),
     ))), 0)  # fmt: skip
-    read = min(read, prompt)
-    written = min(_count(details.get("cache_write_tokens")) or 0, prompt - read)
+    return split_usage(
+        reported.get("prompt_tokens"), reported.get("completion_tokens"), reported.get("total_tokens"),
+        read, details.get("cache_write_tokens"), has_content,
+    )  # fmt: skip
+
+
+def split_usage(prompt: Any, output: Any, total: Any, read: Any, written: Any, has_content: bool) -> Usage:
+    """Return the usage of counts in which cached tokens are part of the prompt's, as `usage_of` says."""
+    prompt, output, total = count_in(prompt), count_in(output), count_in(total)
+    if prompt is None or output is None:
+        return UNKNOWN_USAGE
+    if total is not None and total - prompt > output:
+        output = total - prompt
+    read = min(count_in(read) or 0, prompt)
+    written = min(count_in(written) or 0, prompt - read)
     return plausible(Usage(prompt - read - written, output, read, written), has_content)
 
 
-def _count(value: Any) -> int | None:
+def count_in(value: Any) -> int | None:
+    """Return a count of tokens; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value <= COUNT_MAX else None

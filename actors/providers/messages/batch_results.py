@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from actors.providers.messages.flawed_response import plain_value
 from actors.providers.messages.response import read_message
 from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
+from actors.providers.transport.json_text import plain_value
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 

@@ -22,9 +22,9 @@ from yarl import URL
 from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages.batch_results import read_result
-from actors.providers.messages.errors import MessagesFailures
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
+from actors.providers.transport.failures import FailureReader
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -86,7 +86,7 @@ class ProviderBatches:
         self,
         open_: Callable[[], Awaitable[BatchTransport]],
         keys: CredentialReload,
-        failures: MessagesFailures,
+        failures: FailureReader,
         timeout_s: float,
     ) -> None:
         self._open = open_

@@ -17,49 +17,35 @@ import asyncio
 import contextlib
 import importlib
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 import msgspec
 
+from actors.providers.client.http_model import STREAM_ABOVE_TOKENS, FreeWay, HttpModel
+from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import Credential, RequestAuth
-from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
-from actors.providers.messages.flawed_response import charset_in, plain_json, plain_value, read_flawed
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
-from actors.providers.messages.response import read_message, read_reply
+from actors.providers.messages.response import read_message
 from actors.providers.messages.sdk_transport import SdkTransport
 from actors.providers.messages.sse import StreamAssembler, asking_to_stream
-from actors.providers.registry import is_own_server, row_of
-from actors.providers.remedies import ADDRESS
-from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
-from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
-from actors.providers.transport.event_stream import StreamError
+from actors.providers.registry import row_of
+from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Transport
 from actors.providers.transport.failures import ModelClosed
-from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
-from actors.providers.transport.server_load import Load, ServerLoad
-from actors.providers.transport.unlabelled import read_unlabelled
-from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
-from policies.failures.failure import Failure, FailureKind
-from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
-from policies.limits.limit import RateLimits
+from policies.failures.failure import FailureKind
+from policies.failures.timeout import TimeoutPolicy
 
 if TYPE_CHECKING:
     import httpx2
-
-STREAM_ABOVE_TOKENS: Final = 8_000
-"""Bound of a reply in tokens from which it is streamed. At 50 tokens a second that is 160 s without progress to be
-seen, and networks drop a connection that is silent for some minutes."""
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
@@ -71,10 +57,20 @@ COUNTED_FIELDS: Final = frozenset(
 )
 
 NOTHING: Final = RequestAuth()
+
+
+def _body(body: bytes, streamed: bool, variant: object) -> bytes:
+    return asking_to_stream(body) if streamed else body
+
+
+MESSAGES_FORM: Final = WireForm(
+    path=MESSAGES, body=_body, read=read_message, stream=StreamAssembler, failures=MessagesFailures,
+    reports_limits=reports_limits, rate_limits=rate_limits,
+)  # fmt: skip
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class AnthropicModel:
+class AnthropicModel(HttpModel):
     """Model (`actors.ports.model.Model`) behind the Messages API, at any provider that serves it.
 
     The credential's provider decides how requests are prepared and sent (`dialect.SdkDialect`). A key that comes from a
@@ -101,82 +97,28 @@ class AnthropicModel:
         open_telemetry: Any = False,
         prepared: RequestAuth = NOTHING,
     ) -> None:
-        self._row, self._dialect = row_of(credential.provider), dialect_of(credential)
+        row, self._dialect = row_of(credential.provider), dialect_of(credential)
         if base_url or credential.base_url:
-            base_url = read_base_url("the base URL", base_url or credential.base_url, self._row.appended)
+            base_url = read_base_url("the base URL", base_url or credential.base_url, row.appended)
             credential = msgspec.structs.replace(credential, base_url=base_url)
-        self._base_url = base_url or self._row.base_url
-        self.endpoint = endpoint or credential.endpoint.rstrip("/")
-        self.concurrency = concurrency
-        self._timeouts = timeouts or TimeoutPolicy()
-        self._stream_above_tokens = stream_above_tokens
+        self._base_url = base_url or row.base_url
+        super().__init__(
+            MESSAGES_FORM, row, credential, endpoint=endpoint or credential.endpoint.rstrip("/"), url=self._base_url,
+            concurrency=concurrency, timeouts=timeouts or TimeoutPolicy(), stream_above_tokens=stream_above_tokens,
+        )  # fmt: skip
         self._through_sdk = through_sdk
         self._open_telemetry = open_telemetry
-        self._keys = CredentialReload(credential, self._take_key)
         self._prepared = credential, prepared
-        self._failures = MessagesFailures(self._row, self._keys.redact, self._base_url)
-        self._transport: Transport | None = None
-        self._opening = asyncio.Lock()
-        self._closed = False
-        self._limit_headers: Mapping[str, str] | None = None
         self._counter_missing = not self._dialect.counts_tokens
-        self._load = ServerLoad(self._base_url, lambda: self._keys.credential) if is_own_server(self.endpoint) else None
         self.batches = ProviderBatches(
             self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
         """Message batches of the provider, under the same credential."""
 
-    def __repr__(self) -> str:
-        return f"AnthropicModel({self.endpoint}, {self._keys.credential!r})"
-
     @property
     def counts_tokens(self) -> bool:
         """False if ``count_tokens`` returns None in any case."""
         return not self._counter_missing
-
-    @property
-    def rate(self) -> RateLimits | None:
-        """Rate limits in the last response that had any; None before."""
-        return None if self._limit_headers is None else rate_limits(self._limit_headers)
-
-    def at_server(self) -> Load:
-        """Return the load that the server told since the last call of this, as `Model` says."""
-        return None if self._load is None else self._load.take()
-
-    async def call(
-        self,
-        body: bytes,
-        *,
-        output_tokens_max: int,
-        timeout_s: float,
-        progress: Callable[[int], None] | None = None,
-    ) -> Reply | Failure:
-        """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
-        silence_s = None
-        if output_tokens_max > self._stream_above_tokens:
-            usual_s = attempt_timeout_s(self._timeouts, output_tokens_max, len(body))
-            body = asking_to_stream(body)
-            silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
-            silence_s *= max(timeout_s / usual_s, 1.0)  # a server that queues sends nothing until its turn
-        if self._transport is None:
-            await self.prepare()  # takes seconds, which do not count against the attempt's time
-        begun_s, used = time.monotonic(), self._keys.credential
-        outcome = await self._sent(body, timeout_s, silence_s, progress)
-        if type(outcome) is Failure and await self._keys.after(outcome, used):
-            left_s = timeout_s - (time.monotonic() - begun_s)
-            outcome = await self._sent(body, max(left_s, 0.001), silence_s, progress)
-        return outcome
-
-    async def _sent(
-        self, body: bytes, timeout_s: float, silence_s: float | None, progress: Callable[[int], None] | None
-    ) -> Reply | Failure:
-        try:
-            transport = self._transport or await self._open()
-            async with transport.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
-                found = await self._take(answer, progress)
-            return self._failures.naming_model(found, body) if type(found) is Failure else found
-        except Exception as error:  # every error of an attempt is a Failure
-            return self.failure_of(error)
 
     async def count_tokens(self, body: bytes) -> int | None:
         """Return the input tokens of a request by the provider's count; None where it has none, for any reason."""
@@ -198,24 +140,9 @@ class AnthropicModel:
         except Exception:  # a missing count is no failure
             return None
 
-    async def look(self, path: str, body: bytes | None, timeout_s: float) -> tuple[int, Mapping[str, str], bytes]:
-        """Send one request that costs nothing, by the way and with the headers of any other call: a GET without a body.
-
-        Return status, headers, and at most a megabyte of the response. Raises aiohttp's errors, TimeoutError or
-        ConfigurationFault; `failure_of` turns each into a Failure.
-        """
+    async def _free_way(self, path: str) -> FreeWay:
         sdk, context, proxy = await self._way()
-        template = (await self._templates(sdk, (path,)))[path]
-        return await free_call(template, context, proxy, body, timeout_s)
-
-    def failure_of(self, error: BaseException) -> Failure:
-        """Return the Failure of an error of `look`, or of a call."""
-        return self._failures.of_exception(error)
-
-    def refusal_of(self, status: int, headers: Mapping[str, str], data: bytes, path: str = "") -> Failure:
-        """Return the Failure of a response of `look` whose status is no success. `path`: the path, where each server of
-        the API has it."""
-        return self._failures.of_response(status, headers, data, path)
+        return (await self._templates(sdk, (path,)))[path], context, proxy
 
     async def open(self) -> None:
         """Import the SDK and make the transport now, so that the first call need not wait two seconds for it.
@@ -227,71 +154,8 @@ class AnthropicModel:
 
     async def close(self) -> None:
         """Close every connection; calls under way end as TRANSIENT."""
-        self._closed = True
-        transport, self._transport = self._transport, None
-        if self._load is not None:
-            await self._load.close()
-        if transport is not None:
-            await transport.close()
+        await super().close()
         await self.batches.close()
-
-    async def _take(self, answer: Response, progress: Callable[[int], None] | None) -> Reply | Failure:
-        """Return the reply in a response, or its failure."""
-        status, headers = answer.status, answer.headers
-        if reports_limits(headers):
-            self._limit_headers = headers
-        if not 200 <= status < 300:
-            try:
-                data = await answer.read()
-            except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
-                data = b""  # without a whole explanation the status says enough
-            return self._failures.of_response(status, headers, data, MESSAGES)
-        kind, _, parameters = headers.get("content-type", "").partition(";")
-        kind = kind.strip().lower()
-        try:
-            if kind == "application/json":
-                try:
-                    whole = await answer.read()
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    return _salvaged(answer, error)
-                if progress is not None:
-                    progress(len(whole))
-                return self._read_whole(whole, answer, parameters)
-            # The body says what it is: gateways and proxies label JSON as text, and plain answers as streams.
-            whole, streamed = await read_unlabelled(answer, kind, progress, StreamAssembler)
-            return read_message(whole) if streamed else self._read_whole(whole, answer, parameters)
-        except StreamError as error:
-            return self._failures.of_stream_error(error, status, headers)
-        except PageResponse as error:
-            return self._failures.unreadable(f"{self._failures.where(MESSAGES)}: {error}", status, remedy=ADDRESS)
-        except UnreadableResponse as error:
-            return self._failures.unreadable(str(error), status, isinstance(error, UnreadableAnswer))
-
-    def _read_whole(self, whole: bytes, answer: Response, parameters: str) -> Reply | Failure:
-        """Return the reply in a whole body. ``parameters``: those of its content type."""
-        try:
-            return read_reply(whole)
-        except UnreadableResponse:
-            try:
-                return read_flawed(whole, charset_in(parameters))
-            except UnreadableResponse:
-                plain = plain_json(whole)
-                if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
-                    return self._failures.of_response(answer.status, answer.headers, plain, MESSAGES)
-                raise
-
-    async def prepare(self) -> None:
-        """Get ready for the first call: the SDK takes a second to import. The first call reports any error."""
-        with contextlib.suppress(Exception):
-            await self._open()
-
-    async def _open(self) -> Transport:
-        async with self._opening:
-            if self._closed:
-                raise ModelClosed
-            if self._transport is None:
-                self._transport = await self._make_transport()
-            return self._transport
 
     async def _batch_transport(self) -> BatchTransport:
         if self._closed:
@@ -340,7 +204,7 @@ class AnthropicModel:
             return str(self._client(sdk, nowhere).base_url)
 
     async def _take_key(self, credential: Credential) -> None:
-        """Use a renewed key for requests from now on. A transport that is being made has the old one: wait for it."""
+        """Use a renewed key from now on. A transport that is being made has the old one: wait for it."""
         sdk = await asyncio.to_thread(_import_sdk)
         async with self._opening:
             transport = self._transport
@@ -405,17 +269,6 @@ def _nowhere(request: httpx2.Request) -> httpx2.Response:
 
 class _TokenCount(msgspec.Struct):
     input_tokens: int
-
-
-def _salvaged(answer: Response, error: Exception) -> Reply:
-    """Return the reply in what came before an error of the connection, if it is whole JSON; else raise the error.
-
-    Servers announce too long a body, or leave out the last chunk: the answer is there, and was paid.
-    """
-    try:
-        return read_message(plain_value(answer.received()))
-    except (UnreadableResponse, StreamError):
-        raise error from None
 
 
 def _import_sdk() -> ModuleType:

@@ -25,17 +25,15 @@ from typing import Any, Final
 
 from actors.providers.messages.sse import StreamAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
+from actors.providers.transport.json_text import first_value, text_of
 from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage
 
-_GZIP: Final = b"\x1f\x8b"
 _WRAPPERS: Final = ("message", "data", "response", "result", "body", "output")
 """Fields in which gateways put a whole message."""
 _DEPTH_MAX: Final = 4
 _STOP_FIELDS: Final = ("stop_reason", "finish_reason", "done_reason")
 """Fields of a stop reason: of the Messages API, of OpenAI, of Ollama."""
 _COUNTS: Final = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_DIGITS_MAX: Final = 4_000
-"""Digits of an integer above which Python refuses to read it (``sys.set_int_max_str_digits``)."""
 _WORDS_SHOWN: Final = 80
 
 
@@ -45,13 +43,13 @@ def read_flawed(body: bytes, charset: str = "") -> Reply:
     Raises UnreadableAnswer if the body is an answer of the provider's (JSON, or a stream) without a content that can be
     read, UnreadableResponse if it is something else, and StreamError for an error inside a stream.
     """
-    text = _text(body, charset)
+    text = text_of(body, charset)
     if text.startswith(("data:", "event:", ":")):
         assembler = StreamAssembler()
         assembler.feed(text.encode("utf-8", "replace"))
         text = assembler.message().decode()
     try:
-        value, whole = _json(text), True
+        value, whole = first_value(text), True
     except RecursionError:
         raise UnreadableAnswer("the answer is no message: it is nested too deeply") from None
     except ValueError as error:
@@ -60,67 +58,6 @@ def read_flawed(body: bytes, charset: str = "") -> Reply:
     if found is None:
         raise UnreadableAnswer(f"the answer is no message: {_why(value)}")
     return _reply(*found, whole)
-
-
-def charset_in(parameters: str) -> str:
-    """Return the charset among the parameters of a content type; empty without one."""
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset":
-            return value.strip().strip('"')
-    return ""
-
-
-def plain_json(body: bytes) -> bytes:
-    """Return a body as UTF-8 without a byte order mark, for readers of errors."""
-    return _text(body, "").encode("utf-8", "replace")
-
-
-def plain_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body as correct JSON. Raises UnreadableResponse where there is none."""
-    try:
-        return json_bytes(_json(_text(body, "")))
-    except (ValueError, RecursionError) as error:
-        raise UnreadableResponse(f"it is no JSON: {error}") from None
-
-
-def _text(body: bytes, charset: str) -> str:
-    """Return the text of a body, without a byte order mark and blanks at its beginning."""
-    if body.startswith(_GZIP):
-        body = _unpacked(body)
-    encoding = json.detect_encoding(body)
-    try:
-        text = body.decode(encoding)
-    except UnicodeDecodeError:
-        try:
-            text = body.decode(charset or "utf-8", "replace")
-        except LookupError:
-            text = body.decode("utf-8", "replace")
-    return text.lstrip("\ufeff \t\r\n")
-
-
-def _unpacked(body: bytes) -> bytes:
-    import aiohttp  # whose error it is; a simulated provider does without
-
-    from actors.providers.transport.content_encoding import decoded
-
-    try:
-        return decoded(body, "gzip")
-    except aiohttp.ClientPayloadError:
-        raise UnreadableResponse("the answer is a cut gzip") from None
-
-
-def _json(text: str) -> Any:
-    """Return the first JSON value of a text; further ones, and anything else behind it, are left out."""
-    value, _ = _DECODER.raw_decode(text)
-    return value
-
-
-def _whole_number(digits: str) -> int | None:
-    return int(digits) if len(digits) <= _DIGITS_MAX else None
-
-
-_DECODER: Final = json.JSONDecoder(parse_int=_whole_number, parse_constant=lambda _: None, strict=False)
 
 
 def _beginning(text: str, error: ValueError) -> dict[str, Any]:
@@ -149,7 +86,7 @@ def _message_in(value: Any, depth: int = 0) -> tuple[dict[str, Any], Any] | None
         return None
     if isinstance(value, str):
         try:
-            return _message_in(_json(value), depth + 1) if value.lstrip().startswith(("{", "[")) else None
+            return _message_in(first_value(value), depth + 1) if value.lstrip().startswith(("{", "[")) else None
         except ValueError:
             return None
     if isinstance(value, list):

@@ -18,7 +18,7 @@ _RESET_NOW = struct.pack("ii", 1, 0)  # linger on with time 0: closing sends a r
 _WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>One moment, please</h1></body></html>"
 
 
-class WireForm(Protocol):
+class AnswerForm(Protocol):
     """Wire form of answers: the modules ``wire`` (Messages) and ``chat_wire`` (chat completions) of
     ``actors.simulator.api``. ``facts`` is a message (``RequestOutcome.message``)."""
 
@@ -54,7 +54,7 @@ class ResponseDelivery:
 
     def __init__(
         self, provider: SimulatedProvider, request: web.BaseRequest, outcome: RequestOutcome, headers: dict[str, str],
-        form: WireForm = wire,
+        form: AnswerForm = wire,
     ) -> None:  # fmt: skip
         self._form = form
         self._provider = provider

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.providers.chat_completions.client import STREAM_ABOVE_TOKENS, ChatModel, model_of
+from actors.providers.chat_completions.client import ChatModel, model_of
+from actors.providers.client.http_model import STREAM_ABOVE_TOKENS
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
 from actors.providers.credentials.credential import CredentialError
 from actors.providers.registry import PROVIDERS, address_in, api_at, is_own_server, of_api, of_endpoint

@@ -10,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.files.batch_request import PARAMS
-from actors.providers.chat_completions.request import (
-    COMPLETION_BOUND,
-    TOKENS_BOUND,
-    Untranslatable,
-    chat_body,
-    is_strict,
-    model_in,
-)
+from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body
+from actors.providers.client.canonical_request import is_strict, model_in
+from actors.providers.client.wire_form import Untranslatable
 from actors.simulator.api.chat_wire import messages_request
 
 USER = [{"role": "user", "content": "Yes?"}]

@@ -223,7 +223,7 @@ async def test_a_longer_timeout_allows_a_stream_a_longer_silence(
     """A server that queues sends nothing of a stream until its turn."""
     silences: list[float] = []
 
-    async def sent(body: bytes, timeout_s: float, silence_s: float, progress: object) -> Failure:
+    async def sent(form: object, body: bytes, timeout_s: float, silence_s: float, progress: object) -> Failure:
         silences.append(silence_s)
         return Failure(FailureKind.TIMED_OUT, "")
 

@@ -1,0 +1,1 @@
+"""Client of an API over HTTP: one for all wire forms, whose differences are values."""

@@ -1,0 +1,264 @@
+"""Client of an API over HTTP: a bounded canonical request in, a canonical reply or a typed failure out.
+
+One client serves all wire forms (`WireForm`). Retries and budgets are the core's: the client makes one attempt, and
+repeats it only where a request was refused for its key or for a field that the server does not know, which cost
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from actors.providers.client.wire_form import Untranslatable, Variant, WireForm
+from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.reload import CredentialReload
+from actors.providers.registry import Provider, is_own_server
+from actors.providers.transport.aiohttp_transport import RequestTemplate, Response, Transport
+from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
+from actors.providers.transport.failures import ModelClosed
+from actors.providers.transport.free_call import free_call
+from actors.providers.transport.json_text import charset_in, plain_json, plain_value
+from actors.providers.transport.server_load import Load, ServerLoad
+from actors.providers.transport.unlabelled import read_unlabelled
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
+from policies.limits.limit import RateLimits
+
+STREAM_ABOVE_TOKENS: Final = 8_000
+"""Bound of a reply in tokens from which it is streamed. At 50 tokens a second that is 160 s without progress to be
+seen, and networks drop a connection that is silent for some minutes."""
+
+FreeWay = tuple[RequestTemplate, ssl.SSLContext | None, str | None]
+"""Request, trusted certificates (None for plain HTTP) and proxy (None for a direct connection) of a free call."""
+
+
+class HttpModel:
+    """Model (`actors.ports.model.Model`) behind an API over HTTP, in the wire form `form`.
+
+    `url` is the address that is asked; empty: only the subclass knows it. `variant`: spelling of requests to begin with
+    (`WireForm.other`). A subclass makes the transport, with the requests' addresses and headers. The first call opens
+    connections and binds the model to its event loop.
+    """
+
+    def __init__(
+        self, form: WireForm, row: Provider, credential: Credential, *, endpoint: str, url: str, concurrency: int,
+        timeouts: TimeoutPolicy, variant: Variant = None, stream_above_tokens: int = STREAM_ABOVE_TOKENS,
+    ) -> None:  # fmt: skip
+        self.endpoint = endpoint
+        self.concurrency = concurrency
+        self._form, self._row, self._variant = form, row, variant
+        self._timeouts = timeouts
+        self._stream_above_tokens = stream_above_tokens
+        self._keys = CredentialReload(credential, self._take_key)
+        self._failures = form.failures(row, self._keys.redact, url)
+        self._load = ServerLoad(url, lambda: self._keys.credential) if is_own_server(endpoint) else None
+        self._opening = asyncio.Lock()
+        self._transport: Transport | None = None
+        self._closed = False
+        self._limit_headers: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint}, {self._keys.credential!r})"
+
+    @property
+    def counts_tokens(self) -> bool:
+        """False if ``count_tokens`` returns None in any case."""
+        return False
+
+    @property
+    def rate(self) -> RateLimits | None:
+        """Rate limits in the last response that had any; None before."""
+        return None if self._limit_headers is None else self._form.rate_limits(self._limit_headers)
+
+    def at_server(self) -> Load:
+        """Return the load that the server told since the last call of this, as `Model` says."""
+        return None if self._load is None else self._load.take()
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
+    ) -> Reply | Failure:
+        """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
+        form, variant, silence_s = self._form, self._variant, None
+        streamed = output_tokens_max > self._stream_above_tokens
+        try:
+            sent = form.body(body, streamed, variant)
+        except Untranslatable as error:
+            return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
+        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError) as error:
+            text = f"the request is none of the Messages API: {type(error).__name__}: {error}"
+            return Failure(FailureKind.REJECTED, self._failures.line(text), sent=False)
+        if streamed:
+            usual_s = attempt_timeout_s(self._timeouts, output_tokens_max, len(body))
+            silence_s = max(silence_max_s(self._timeouts, len(sent), begun) for begun in (False, True))
+            silence_s *= max(timeout_s / usual_s, 1.0)  # a server that queues sends nothing until its turn
+        if self._transport is None:
+            await self.prepare()  # may take seconds, which do not count against the attempt's time
+        begun_s, used = time.monotonic(), self._keys.credential
+        outcome = await self._sent(form, sent, timeout_s, silence_s, progress)
+        if type(outcome) is not Failure:
+            return outcome
+
+        async def again(repeated: bytes) -> Reply | Failure:
+            left_s = timeout_s - (time.monotonic() - begun_s)
+            return await self._sent(form, repeated, max(left_s, 0.001), silence_s, progress)
+
+        if await self._keys.after(outcome, used):
+            outcome = await again(sent)
+
+        async def other(variant: Variant) -> Reply | Failure:
+            return await again(form.body(body, streamed, variant))
+
+        outcome = await self._spelled_otherwise(form, outcome, variant, other)
+        if not isinstance(outcome, Failure):
+            return outcome
+        return form.settled(self._failures.naming_model(outcome, body), body)
+
+    async def _spelled_otherwise(
+        self, form: WireForm, outcome: Reply | Failure, variant: Variant,
+        again: Callable[[Variant], Awaitable[Reply | Failure]],
+    ) -> Reply | Failure:  # fmt: skip
+        """Return the outcome of a request without the fields that the server refuses, each spelling tried once. The one
+        that is not refused is used from then on. `variant`: the spelling that had this outcome."""
+        tried = [variant]
+        while isinstance(outcome, Failure) and (other := form.other(tried[-1], outcome)) is not None:
+            if other in tried:
+                return outcome
+            tried.append(other)
+            outcome = await again(other)
+        if len(tried) > 1:
+            self._variant = tried[-1]
+        return outcome
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Return the input tokens of a request by the provider's count; None where it has none, for any reason."""
+        return None
+
+    async def _sent(
+        self, form: WireForm, body: bytes, timeout_s: float, silence_s: float | None,
+        progress: Callable[[int], None] | None,
+    ) -> Reply | Failure:  # fmt: skip
+        try:
+            transport = self._transport or await self._open()
+            async with transport.send(form.path, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
+                return await self._take(form, answer, progress)
+        except Exception as error:  # every error of an attempt is a Failure
+            return self.failure_of(error)
+
+    async def _take(
+        self, form: WireForm, answer: Response, progress: Callable[[int], None] | None
+    ) -> Reply | Failure:  # fmt: skip
+        """Return the reply in a response, or its failure."""
+        status, headers = answer.status, answer.headers
+        if form.reports_limits(headers):
+            self._limit_headers = headers
+        if not 200 <= status < 300:
+            try:
+                data = await answer.read()
+            except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
+                data = b""  # without a whole explanation the status says enough
+            return self._failures.of_response(status, headers, data, form.path)
+        kind, _, parameters = headers.get("content-type", "").partition(";")
+        kind, streamed = kind.strip().lower(), False
+        try:
+            if kind == "application/json":
+                try:
+                    whole = await answer.read()
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    return _salvaged(form, answer, error)
+                if progress is not None:
+                    progress(len(whole))
+            else:  # the body says what it is: gateways and proxies label JSON as text, and plain answers as streams
+                whole, streamed = await read_unlabelled(answer, kind, progress, form.stream)
+            try:
+                return form.read(whole, charset_in(parameters) if parameters and not streamed else "")
+            except UnreadableResponse:
+                plain = b"" if streamed else plain_json(whole)
+                if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
+                    return self._failures.of_response(status, headers, plain, form.path)
+                raise
+        except StreamError as error:
+            return self._failures.of_stream_error(error, status, headers, form.path)
+        except PageResponse as error:
+            text, remedy = f"{self._failures.where(form.path)}: {error}", self._failures.remedy_of(form.path)
+            return self._failures.unreadable(text, status, remedy=remedy)
+        except UnreadableResponse as error:
+            return self._failures.unreadable(str(error), status, isinstance(error, UnreadableAnswer))
+
+    # -- free calls ------------------------------------------------------------------------------------------------
+
+    async def look(self, path: str, body: bytes | None, timeout_s: float) -> tuple[int, Mapping[str, str], bytes]:
+        """Send one request that costs nothing, by the way and with the headers of any other call: a GET without a body.
+
+        Return status, headers, and at most a megabyte of the response. Raises aiohttp's errors, TimeoutError or
+        ConfigurationFault; `failure_of` turns each into a Failure.
+        """
+        template, context, proxy = await self._free_way(path)
+        return await free_call(template, context, proxy, body, timeout_s)
+
+    def failure_of(self, error: BaseException) -> Failure:
+        """Return the Failure of an error of `look`, or of a call."""
+        return self._failures.of_exception(error)
+
+    def refusal_of(self, status: int, headers: Mapping[str, str], data: bytes, path: str = "") -> Failure:
+        """Return the Failure of a response of `look` whose status is no success. `path`: the path, where each server of
+        the API has it."""
+        return self._failures.of_response(status, headers, data, path)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Get ready for the first call, which reports any error."""
+        with contextlib.suppress(Exception):
+            await self._open()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way end as TRANSIENT."""
+        self._closed = True
+        transport, self._transport = self._transport, None
+        if self._load is not None:
+            await self._load.close()
+        if transport is not None:
+            await transport.close()
+
+    async def _open(self) -> Transport:
+        async with self._opening:
+            if self._closed:
+                raise ModelClosed
+            if self._transport is None:
+                self._transport = await self._make_transport()
+            return self._transport
+
+    async def _make_transport(self) -> Transport:
+        """Return a transport that knows the request of the form's path."""
+        raise NotImplementedError
+
+    async def _take_key(self, credential: Credential) -> None:
+        """Use a renewed key for requests from now on."""
+        raise NotImplementedError
+
+    async def _free_way(self, path: str) -> FreeWay:
+        """Return how a free call to a path is sent."""
+        raise NotImplementedError
+
+
+def _salvaged(form: WireForm, answer: Response, error: Exception) -> Reply:
+    """Return the reply in what came before an error of the connection, if it is whole JSON; else raise the error.
+
+    Servers announce too long a body, or leave out the last chunk: the answer is there, and was paid.
+    """
+    try:
+        return form.read(plain_value(answer.received()), "")
+    except (UnreadableResponse, StreamError):
+        raise error from None

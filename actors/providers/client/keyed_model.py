@@ -1,0 +1,72 @@
+"""Client of an API that is opened by a key in one header, at any provider whose row names it, and at any server of
+`--base-url`. No SDK is imported."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from actors.providers.client.http_model import FreeWay, HttpModel
+from actors.providers.client.key_dialect import KeyDialect
+from actors.providers.client.wire_form import Variant, WireForm
+from actors.providers.credentials.account import ClientSpec
+from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.credential import Credential
+from actors.providers.registry import Provider
+from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate
+from actors.providers.transport.proxy_tls import network_of
+
+
+class KeyedModel(HttpModel):
+    """Model behind such an API. Raises CredentialError for an address that is no URL."""
+
+    def __init__(
+        self, form: WireForm, dialect: KeyDialect, spec: ClientSpec, row: Provider, credential: Credential,
+        variant: Variant = None,
+    ) -> None:  # fmt: skip
+        if credential.base_url:
+            address = read_base_url("the base URL", credential.base_url, row.appended, row.root)
+            credential = msgspec.structs.replace(credential, base_url=address)
+        self._dialect = dialect
+        self.url = address_of(row, dialect, credential)
+        """Address to which the paths of the API are appended."""
+        super().__init__(
+            form, row, credential, endpoint=spec.endpoint, url=self.url, concurrency=spec.concurrency,
+            timeouts=spec.timeouts, variant=variant,
+        )  # fmt: skip
+
+    async def _free_way(self, path: str) -> FreeWay:
+        context, proxy = await network_of(self.url, self._keys.credential)
+        return RequestTemplate(self.url + path, self._headers(self._keys.credential)), context, proxy
+
+    async def _make_transport(self) -> AiohttpTransport:
+        context, proxy = await network_of(self.url, self._keys.credential)
+        transport = AiohttpTransport(
+            connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
+        )
+        await transport.take(self._templates(self._keys.credential))
+        return transport
+
+    async def _take_key(self, credential: Credential) -> None:
+        transport = await self._open()
+        assert isinstance(transport, AiohttpTransport)
+        await transport.take(self._templates(credential))
+
+    def _templates(self, credential: Credential) -> dict[str, RequestTemplate]:
+        path = self._form.path
+        return {path: RequestTemplate(self.url + path, self._headers(credential))}
+
+    def _headers(self, credential: Credential) -> list[tuple[str, str]]:
+        headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "cortex")]
+        if credential.api_key:
+            headers.append((self._dialect.key_header, self._dialect.key_value(credential.api_key)))
+        return headers + list(credential.custom_headers)
+
+
+def address_of(row: Provider, dialect: KeyDialect, credential: Credential) -> str:
+    """Return the address to which the client appends its paths: a host without a path has them below the row's root."""
+    resource = credential.platform.resource if credential.platform is not None else ""
+    address = credential.base_url or (dialect.address.format(resource) if dialect.address else row.base_url)
+    address = address.rstrip("/")
+    return address if urlsplit(address).path else address + row.root

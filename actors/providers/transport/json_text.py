@@ -1,0 +1,75 @@
+"""JSON in bodies that servers and gateways have spoiled: in another encoding, packed, with something around it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from actors.providers.transport.body import UnreadableResponse, json_bytes
+
+_GZIP: Final = b"\x1f\x8b"
+_DIGITS_MAX: Final = 4_000
+"""Digits of an integer above which Python refuses to read it (``sys.set_int_max_str_digits``)."""
+
+
+def charset_in(parameters: str) -> str:
+    """Return the charset among the parameters of a content type; empty without one."""
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"')
+    return ""
+
+
+def plain_json(body: bytes) -> bytes:
+    """Return a body as UTF-8 without a byte order mark, for readers of errors."""
+    return text_of(body).encode("utf-8", "replace")
+
+
+def plain_value(body: bytes, charset: str = "") -> bytes:
+    """Return the first JSON value of a body as correct JSON. Raises UnreadableResponse where there is none."""
+    try:
+        return json_bytes(first_value(text_of(body, charset)))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableResponse(f"it is no JSON: {error}") from None
+
+
+def text_of(body: bytes, charset: str = "") -> str:
+    """Return the text of a body, without a byte order mark and blanks at its beginning. ``charset``: the one that its
+    content type names. Raises UnreadableResponse for a cut gzip."""
+    if body.startswith(_GZIP):
+        body = _unpacked(body)
+    encoding = json.detect_encoding(body)
+    try:
+        text = body.decode(encoding)
+    except UnicodeDecodeError:
+        try:
+            text = body.decode(charset or "utf-8", "replace")
+        except LookupError:
+            text = body.decode("utf-8", "replace")
+    return text.lstrip("\ufeff \t\r\n")
+
+
+def first_value(text: str) -> Any:
+    """Return the first JSON value of a text; further ones, and anything else behind it, are left out. Raises
+    ValueError where there is none, RecursionError for one that is nested too deeply."""
+    value, _ = _DECODER.raw_decode(text)
+    return value
+
+
+def _unpacked(body: bytes) -> bytes:
+    import aiohttp  # whose error it is; a simulated provider does without
+
+    from actors.providers.transport.content_encoding import decoded
+
+    try:
+        return decoded(body, "gzip")
+    except aiohttp.ClientPayloadError:
+        raise UnreadableResponse("the answer is a cut gzip") from None
+
+
+def _whole_number(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _DIGITS_MAX else None
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_whole_number, parse_constant=lambda _: None, strict=False)
