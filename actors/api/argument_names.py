@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_NAMES: Final = "encoding|delimiter|quoting|skip-lines|no-header|id|answer-as|columns-prefix|with-input|bad|overwrite"
-_FLAGS: Final = frozenset({"no-header", "with-input", "overwrite"})
+_NAMES: Final = (
+    "encoding|delimiter|quoting|skip-lines|no-header|id|answer-as|columns-prefix|with-input|bad|overwrite|schema-as|"
+    "logprobs|top-logprobs"
+)
+_FLAGS: Final = frozenset({"no-header", "with-input", "overwrite", "logprobs"})
 """Options without a value."""
 _GIVEN: Final = re.compile(rf"\b(give|or|with) --({_NAMES})(?![\w-])(?: ('.'|[\w.-]+))?")
 """Option that an error says to give, and the word that follows."""

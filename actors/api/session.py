@@ -37,6 +37,7 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
 from actors.routing.api_detection import with_apis
 from actors.routing.key_rotation import rotation
+from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
@@ -146,6 +147,7 @@ class Session:
             before = last_terms(self.folder, self.job)
             endpoints = () if before is None else [route.endpoint for route in before.routes]
             spec, notice = await with_apis(spec, self._environ, endpoints)
+        refuse_without(self.order.program, spec, self._environ, self._models)
         found = destination(
             spec, self.order.limits, self._environ, self._models[0], self._models[1:], self._players
         )  # fmt: skip

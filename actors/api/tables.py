@@ -10,6 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors.api import client
 from actors.api.answer_frames import AnswerFrames
 from actors.api.argument_names import in_python
@@ -37,6 +39,7 @@ from actors.programs.loader import load, place_of
 from actors.programs.schemas import AnswerSchema, answer_schema, schema_form
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
+from cortex.programs.parts.choice_columns import alternatives_of
 from cortex.programs.shards import unsharded
 from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table, renamed, twice_named
 from cortex.values.limits import JobTerms
@@ -88,7 +91,8 @@ def batch(
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
     encoding: str = "", delimiter: str = "", quoting: str = "", skip_lines: int = 0, no_header: bool = False,
     accept_bad: float | str | None = None, bad: str = "", on_cut: str = FAIL, answer_as: str = "",
-    columns_prefix: str = "", model: client.Given = "", **options: Any,
+    columns_prefix: str = "", logprobs: bool = False, top_logprobs: int | None = None, model: client.Given = "",
+    **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
@@ -103,6 +107,9 @@ def batch(
     ``bad``: a file that lists them (default OUTPUT.bad.jsonl). ``ordered=False`` gives the answers as they finish
     instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails
     (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound (``"longer"``).
+    ``logprobs=True`` adds a column ``FIELD_probability``, 0 to 1 or None, for each choice of the schema, or one for the
+    whole answer, from the log probabilities of its tokens (chat completions alone have them); ``top_logprobs``:
+    alternatives that are requested for each token (default 20).
     Further options are those of ``cortex.submit``; a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
@@ -127,18 +134,16 @@ def batch(
     program = Table(
         prompt=prompt, system=system, id=id or ROW, schema=typed.schema, schema_as=how, with_input=with_input,
         meta=meta, ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
-        answer_type=typed.answer_type,
+        answer_type=typed.answer_type, top_logprobs=_alternatives(logprobs, top_logprobs, typed.schema, how),
     )  # fmt: skip
     twice, option = twice_named(program)
     if twice:
         way = f"give {option.split()[0][2:].replace('-', '_')}=, or rename" if option else "rename"
         raise SetupError(f"two columns of the results would be named {twice!r}: {way} the one of schema or id")
     try:
-        dialect = dialect_of(encoding, delimiter, quoting, skip_lines, no_header)
+        dialect, accepted = dialect_of(encoding, delimiter, quoting, skip_lines, no_header), accepted_of(accept_bad)
     except DialectError as error:
         raise SetupError(str(error).removeprefix("--")) from None
-    try:
-        accepted = accepted_of(accept_bad)
     except ValueError as error:
         raise SetupError(f"accept_bad={error}") from None
     few = accept_bad is None and not isinstance(rows, (str, os.PathLike))
@@ -151,6 +156,14 @@ def batch(
     kept = list(given.results) if output else found.rows
     frames = AnswerFrames(kept, decoded(given.columns), rows, id=program.id, numbered=not id)
     return Answers(found, kept, frames, given.check, output)
+
+
+def _alternatives(logprobs: bool, top: int | None, schema: str, how: str) -> int | msgspec.UnsetType:
+    """Return the alternatives that are requested for each token. Raises ``SetupError``."""
+    try:
+        return alternatives_of(logprobs, top, schema, how)
+    except ValueError as error:
+        raise SetupError(in_python(str(error))) from None
 
 
 def _result_of(job: client.Job) -> client.Result:

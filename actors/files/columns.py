@@ -55,10 +55,10 @@ def columns_of(
     """Return the columns of a table's results. ``given``: columns of the input that the results repeat, the id first.
     ``entries``: those of dictionary columns.
     """
-    kinds = [TEXT, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
-    named = program.columns()
-    fields = len(named) - len(program.own_columns())
-    own = [(name, "field" if place < fields else kinds[place - fields]) for place, name in enumerate(named)]
+    named, chances = program.columns(), len(program.probability_columns())
+    fields = len(named) - chances - len(program.own_columns())
+    kinds = [*["field"] * fields, *[NUMBER] * chances, TEXT, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
+    own = list(zip(named, kinds, strict=False))
     used = [name for name, kind in given if kind in (ARROW, ARROW_TEXT)]
     packed = ""
     if used:

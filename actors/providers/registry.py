@@ -162,6 +162,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that requests may hold beside those of the canonical form (``actors.files.batch_request.PARAMS``)."""
     schema_as: str = "format"
     """Way in which a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
+    logprobs: bool = False
+    """True if its client asks for log probabilities of tokens and the provider gives them."""
     structured: str = ""
     """Pattern of the names of models that certainly have structured outputs at the provider's own hosts; empty: none.
     Typed answers of flows are asked for by them, those of other models in words."""
@@ -216,6 +218,8 @@ _CHAT_CHECKS: Final = f"{_CHAT}.checks:ChatChecks"
 
 def _compatible(name: str, title: str, base_url: str, key_variable: str, **more: Any) -> Provider:
     """Return the row of a provider that serves chat completions at one address, under keys of its own."""
+    # No logprobs at Groq (https://console.groq.com/docs/openai), Mistral (https://docs.mistral.ai/api/) and Gemini
+    # ("Unknown name logprobs"); Together takes a number in place of true (togethercomputer/openapi#104).
     facts = {"price_id": name, "telemetry": name, "dialect": f"{_CHAT}.dialect:DEFAULT"} | more
     return Provider(
         name=name, title=title, client=CHAT_CLIENT, errors=_CHAT_ERRORS, base_url=base_url,
@@ -294,7 +298,7 @@ _ROWS: Final = (
         key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
         server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
         setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, checks=_CHAT_CHECKS, telemetry="openai",
+        parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, logprobs=True, checks=_CHAT_CHECKS, telemetry="openai",
         limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
     ),
     Provider(
@@ -303,13 +307,14 @@ _ROWS: Final = (
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
         key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, checks=_CHAT_CHECKS, telemetry="azure.ai.openai", limits_told="x-ratelimit-*",
+        parameters=CHAT_PARAMETERS, logprobs=True, checks=_CHAT_CHECKS, telemetry="azure.ai.openai",
+        limits_told="x-ratelimit-*",
     ),
     _compatible(
         "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
         price_id="google", telemetry="gcp.gemini",
     ),
-    _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True),
     _compatible(
         "groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", schema_as="tool",
         dialect=f"{_CHAT}.dialect:OPENAI", limits_told="x-ratelimit-*",
@@ -319,7 +324,9 @@ _ROWS: Final = (
         limits_told="x-ratelimit-*",
     ),
     _compatible("together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
-    _compatible("deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool"),
+    _compatible(
+        "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool", logprobs=True,
+    ),
     Provider(
         name=LOCAL, title="local model", client=MESSAGES_CLIENT, by_model=True, on_this_machine=True,
         account="actors.providers.local.account:account", free=True, schema_as="prompt",
@@ -329,7 +336,7 @@ _ROWS: Final = (
     Provider(
         name=SIMULATED, title="simulated provider", client="actors.simulator.frontends.account:model_of", by_model=True,
         account="actors.simulator.frontends.account:account", batches=True, quick_batches=True, telemetry="cortex.sim",
-        structured=".",
+        structured=".", logprobs=True,
     ),
 )  # fmt: skip
 

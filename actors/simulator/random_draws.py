@@ -9,7 +9,7 @@ _STRIDE = 0xD1342543DE82EF95  # odd, so that every (seen, purpose) starts at ano
 _UNIT = 2.0**-53
 
 # Purposes of draws. Two purposes never share a draw.
-FAULT, LATENCY, LATENCY_AGAIN, ERROR, FORM, CHOICE, CUT, BATCH, ORDER, EXPIRED = range(1, 11)
+FAULT, LATENCY, LATENCY_AGAIN, ERROR, FORM, CHOICE, CUT, BATCH, ORDER, EXPIRED, CONFIDENCE = range(1, 12)
 
 
 def identity(content: bytes) -> int:

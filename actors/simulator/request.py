@@ -15,6 +15,8 @@ TOKENS_PER_MESSAGE: Final = 3
 IMAGE_TOKENS: Final = 1_600
 """Most tokens of an image or document block; near the provider's count for an image of 1,568 pixels a side."""
 STOP_SEQUENCES_MAX: Final = 8_192
+TOP_LOGPROBS_MAX: Final = 20
+"""Most alternatives of a token (https://platform.openai.com/docs/api-reference/chat/create)."""
 
 COUNTED_FIELDS: Final = frozenset(
     "messages model cache_control output_config output_format speed system thinking tool_choice tools".split()
@@ -77,6 +79,9 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     diagnostics: Any = None
     user_profile_id: Any = None
     betas: Any = None
+    logprobs: bool | None = None
+    """Field of chat completions, as is the next one; the Messages API over HTTP refuses both."""
+    top_logprobs: int | None = None
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -106,6 +111,8 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     """Conversation, if the next turn may use a tool."""
     thinks: bool = True
     """False if the request turns thinking off."""
+    top_logprobs: int | None = None
+    """Alternatives of each token whose log probabilities are wanted; None: no log probabilities."""
 
 
 def checked_for_counting(body: bytes) -> bytes:
@@ -118,6 +125,17 @@ def checked_for_counting(body: bytes) -> bytes:
         if name not in COUNTED_FIELDS:
             raise BadRequest(f"{name}: Extra inputs are not permitted")
     return body
+
+
+def asks_logprobs(body: bytes) -> bool:
+    """Return True for a request with a field that the Messages API does not have, though chat completions do."""
+    if b'logprobs"' not in body:
+        return False
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return "logprobs" in fields or "top_logprobs" in fields
 
 
 def read(body: bytes, counting: bool = False) -> ParsedRequest:
@@ -165,6 +183,7 @@ def read(body: bytes, counting: bool = False) -> ParsedRequest:
         prefill=prefill,
         scene=scene if scene is not None and scene.offers else None,
         thinks=not isinstance(got.thinking, dict) or got.thinking.get("type") != "disabled",
+        top_logprobs=(got.top_logprobs or 0) if got.logprobs else None,
     )
 
 
@@ -196,6 +215,8 @@ def _checked(got: _Body, counting: bool) -> int:
         raise BadRequest(f"stop_sequences: List should have at most {STOP_SEQUENCES_MAX} items")
     if got.stop_sequences and not all(each.strip() for each in got.stop_sequences):
         raise BadRequest("stop_sequences: each stop sequence must contain non-whitespace")
+    if got.top_logprobs is not None and not (got.logprobs and 0 <= got.top_logprobs <= TOP_LOGPROBS_MAX):
+        raise BadRequest(f"Invalid 'top_logprobs': with 'logprobs', 0 to {TOP_LOGPROBS_MAX}")
     if got.temperature is not None and not 0 <= got.temperature <= 1:
         raise BadRequest("temperature: range: 0..1")
     return got.max_tokens

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cortex.calls.request import AS_GIVEN
+from cortex.programs.parts.choice_columns import probabilities, probability_columns
 from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers, registered
 from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
 from cortex.state.events import Row
@@ -117,6 +118,10 @@ class Table(Program, frozen=True, dict=True):
     """Python type whose JSON schema is ``schema``: it checks the answers by itself, and results hold its values. Unset:
     answers are checked by ``schema``."""
 
+    top_logprobs: int | msgspec.UnsetType = msgspec.UNSET
+    """Alternatives that are requested for each token, with their log probabilities; results then hold the probability
+    of each choice. Unset: no log probabilities, as in journals of release 0.1.0."""
+
     def answer_types(self) -> tuple[str, ...]:
         """Return the place of ``answer_type``."""
         return () if self.answer_type is msgspec.UNSET else (self.answer_type.place,)
@@ -127,7 +132,7 @@ class Table(Program, frozen=True, dict=True):
 
     def columns(self) -> list[str]:
         """Return the columns of a result in addition to its id and the input's columns."""
-        return [*self._fields(), *self.own_columns()]
+        return [*self._fields(), *self.probability_columns(), *self.own_columns()]
 
     def _fields(self) -> dict[str, Any]:
         """Columns of the schema, with their schemas."""
@@ -136,8 +141,13 @@ class Table(Program, frozen=True, dict=True):
         typed = self.answer_type is not msgspec.UNSET
         return (_result_shape(self.results_schema()) if typed else _shape(self.schema)).properties
 
+    def probability_columns(self) -> list[str]:
+        """Return the columns of a result that hold the probability of a choice."""
+        asked = self.top_logprobs is not msgspec.UNSET
+        return probability_columns(self.schema, self.own_columns()[0]) if asked else []
+
     def own_columns(self) -> list[str]:
-        """Return the columns of a result that hold neither input nor fields of the schema."""
+        """Return the columns of a result that hold neither input nor fields of the schema, nor a probability."""
         names = {} if self.renamed is msgspec.UNSET else dict(self.renamed)
         return [names.get(name, name) for name in (ANSWER, ERROR, *(META if self.meta else ()))]
 
@@ -239,7 +249,7 @@ class Table(Program, frozen=True, dict=True):
         about = None
         if self.meta:
             about = self._about(k, goal, failure, reply, _added(goal.kept, reply, k.took))
-        line = self._line(key, row, failure, about, text, fields)
+        line = self._line(key, row, failure, about, text, fields, self._probabilities(reply, text, failure))
         order = place if self.ordered else None
         if failure is None:
             yield Emit(line, order, ending="" if ending is Ending.WHOLE else ending.value)
@@ -286,6 +296,8 @@ class Table(Program, frozen=True, dict=True):
     def completed(self, request: dict[str, msgspec.Raw], tokens: int, refused: str) -> bytes:
         """Return a request with the fields that all rows' requests have in common."""
         request["max_tokens"] = msgspec.Raw(_encode(tokens))
+        if self.top_logprobs is not msgspec.UNSET:
+            request["logprobs"], request["top_logprobs"] = _TRUE, msgspec.Raw(_encode(self.top_logprobs))
         note = f"An earlier answer to this was refused: {refused}" if refused else ""
         if self.schema:
             for name, value in _form(self.schema, self.schema_as).items():
@@ -347,9 +359,9 @@ class Table(Program, frozen=True, dict=True):
 
     def _line(
         self, key: str, row: bytes, failure: Failure | None, about: dict[str, Any] | None, text: str | None = None,
-        fields: dict[str, Any] | None = None,
+        fields: dict[str, Any] | None = None, chances: list[float | None] | None = None,
     ) -> bytes:  # fmt: skip
-        """A result: its id, the input's columns, the answer or the error."""
+        """A result: its id, the input's columns, the answer with its probabilities, or the error."""
         line: dict[str, Any] = {self.id: key}
         if self.prompt and row:
             line[self.id] = _id_of(row, self.id, key)
@@ -357,6 +369,9 @@ class Table(Program, frozen=True, dict=True):
                 line |= _raw(row)
         if self.schema:
             line |= fields if fields is not None else dict.fromkeys(self._fields())
+        if self.top_logprobs is not msgspec.UNSET:
+            names = self.probability_columns()
+            line |= zip(names, chances or [None] * len(names), strict=True)
         answer = text if fields is None else None
         error = None if failure is None else f"{failure.kind}: {failure.message}"
         meta = (about if about is not None else _nothing(failure)) if self.meta else {}
@@ -366,6 +381,11 @@ class Table(Program, frozen=True, dict=True):
         else:
             line |= zip(self.own_columns(), (answer, error, *meta.values()), strict=True)
         return _encode(line)
+
+    def _probabilities(self, reply: Reply, text: str, failure: Failure | None) -> list[float | None] | None:
+        if failure is not None or self.top_logprobs is msgspec.UNSET:
+            return None
+        return probabilities(self.schema, reply, text, self.schema_as == "prompt")
 
     def _about(self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any) -> dict[str, Any]:
         nusd, input_tokens, output_tokens, elapsed_s, reused = spent or (0, 0, 0, None, False)
@@ -436,6 +456,7 @@ def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
 
 
 _MARK = "\0"
+_TRUE = msgspec.Raw(b"true")
 
 
 @lru_cache(maxsize=64)
@@ -487,6 +508,7 @@ def _fast_line(program: Table) -> FastLine | None:
     if (
         program.meta or program.with_input or not program.prompt or program.schema_as == "tool"
         or program.renamed is not msgspec.UNSET or program.answer_type is not msgspec.UNSET
+        or program.top_logprobs is not msgspec.UNSET
     ):  # fmt: skip
         return None
     shape, column = _shape(program.schema) if program.schema else None, program.id

@@ -19,7 +19,9 @@ A canonical request is one JSON object:
 A canonical reply is one JSON object: ``type`` (``message``), ``role`` (``assistant``), ``model``, ``content`` (a list
 of blocks), ``stop_reason`` (one of those below, or another one of ``cortex.values.endings``), ``usage``. In ``usage``,
 ``input_tokens`` leaves out the tokens that were read from or written to a cache: they are counted in
-``cache_read_input_tokens`` and ``cache_creation_input_tokens``; tokens of reasoning are part of ``output_tokens``.
+``cache_read_input_tokens`` and ``cache_creation_input_tokens``; tokens of reasoning are part of ``output_tokens``. A
+reply to a request with ``logprobs`` has a field of that name, where the provider gives log probabilities
+(``cortex.programs.parts.token_logprobs``).
 """
 
 from __future__ import annotations

@@ -140,12 +140,14 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def canonical_reply(
-    content: Sequence[Mapping[str, Any]], *, stop_reason: str, model: str, usage: Usage, name: str = ""
-) -> Reply:
+    content: Sequence[Mapping[str, Any]], *, stop_reason: str, model: str, usage: Usage, name: str = "",
+    logprobs: Sequence[Any] | None = None,
+) -> Reply:  # fmt: skip
     """Return the reply of a provider whose wire form is another than the canonical one.
 
     ``content``: blocks, as ``{"type": "text", "text": …}``. ``stop_reason``: one of ``cortex.values.canonical``.
-    ``name``: the provider's own id of the reply; empty: none.
+    ``name``: the provider's own id of the reply; empty: none. ``logprobs``: log probabilities of its tokens
+    (``cortex.programs.parts.token_logprobs``); None: none.
     """
     counts = {
         "input_tokens": usage.input_tokens,
@@ -156,6 +158,7 @@ def canonical_reply(
     message = {
         **({"id": name} if name else {}), "type": "message", "role": "assistant", "model": model, "content": content,
         "stop_reason": stop_reason, "stop_sequence": None, "usage": counts,
+        **({} if logprobs is None else {"logprobs": logprobs}),
     }  # fmt: skip
     return Reply(msgspec.json.encode(message), stop_reason, model, usage)
 

@@ -184,6 +184,17 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "with_input": (bool, _option("--with-input", "add the other columns of the input to the results")),
     "meta": (bool, _option("--meta", "add kind, model, attempts, latency, tokens, cost and reuse to the results")),
+    "logprobs": (
+        bool,
+        _option(
+            "--logprobs",
+            "add the probability of each choice of the schema (enum, Literal, bool), or of the whole answer, from the "
+            "log probabilities of its tokens: chat completions alone have them",
+        ),
+    ),
+    "top_logprobs": (
+        int, _option("--top-logprobs", "alternatives that --logprobs requests for each token (default 20)", "N", 0)
+    ),
     "answer_as": (str, _option("--answer-as", "name of the column 'answer' of the results", "NAME")),
     "columns_prefix": (
         str,

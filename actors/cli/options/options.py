@@ -71,6 +71,8 @@ class Options(msgspec.Struct, kw_only=True):
     schema_as: str = ""
     with_input: bool = False
     meta: bool = False
+    logprobs: bool = False
+    top_logprobs: int | None = None
     on_cut: str = ""
     answer_as: str = ""
     columns_prefix: str = ""
@@ -114,8 +116,8 @@ RUNNING = (
 )  # fmt: skip
 """Options of commands that start a job."""
 TABLE = (
-    "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "answer_as", "columns_prefix", "on_cut",
-    "encoding", "delimiter", "quoting", "skip_lines", "no_header",
+    "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "logprobs", "top_logprobs", "answer_as",
+    "columns_prefix", "on_cut", "encoding", "delimiter", "quoting", "skip_lines", "no_header",
 )  # fmt: skip
 """Options of a table of prompts and answers, and of the form of its file."""
 

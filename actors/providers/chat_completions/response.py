@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from actors.providers.chat_completions.logprobs import canonical_logprobs
 from actors.providers.messages.flawed_response import plausible
 from actors.providers.messages.sse import tool_input
 from actors.providers.transport.body import UnreadableAnswer, json_bytes
@@ -59,6 +60,7 @@ class _Text(msgspec.Struct, gc=False):
 class _TextChoice(msgspec.Struct, gc=False):
     message: _Text
     finish_reason: Literal["stop", "length"]
+    logprobs: None = None
     stop_reason: int | None = None
 
 
@@ -156,7 +158,8 @@ def read_completion(body: bytes, charset: str = "") -> Reply:
         elif isinstance(choice.get("stop_reason"), str):
             stop_reason = STOP_SEQUENCE  # vLLM names the sequence there
     usage = usage_of(found, bool(content))
-    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")))
+    logprobs = canonical_logprobs(choice.get("logprobs"), _text_of(content))
+    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")), logprobs)
 
 
 def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:
@@ -164,13 +167,21 @@ def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:
     return reply_of([{"type": "text", "text": why}] if why else [], REFUSAL, model, usage, "")
 
 
-def reply_of(content: list[dict[str, Any]], stop_reason: str, model: str, usage: Usage, name: str) -> Reply:
+def reply_of(
+    content: list[dict[str, Any]], stop_reason: str, model: str, usage: Usage, name: str,
+    logprobs: list[Any] | None = None,
+) -> Reply:  # fmt: skip
     """Return the canonical reply of these parts. Half a surrogate pair becomes the replacement character."""
+    facts: dict[str, Any] = {"stop_reason": stop_reason, "model": model, "name": name, "logprobs": logprobs}
     try:
-        return canonical_reply(content, stop_reason=stop_reason, model=model, usage=usage, name=name)
+        return canonical_reply(content, usage=usage, **facts)
     except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
-        clean = msgspec.json.decode(json_bytes([content, stop_reason, model, name]))
-        return canonical_reply(clean[0], stop_reason=clean[1], model=clean[2], usage=usage, name=clean[3])
+        content, facts = msgspec.json.decode(json_bytes([content, facts]))
+        return canonical_reply(content, usage=usage, **facts)
+
+
+def _text_of(content: list[dict[str, Any]]) -> str:
+    return "".join(block["text"] for block in content if block["type"] == "text")
 
 
 def name_in(value: Any) -> str:

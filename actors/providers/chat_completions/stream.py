@@ -30,6 +30,7 @@ class ChunkAssembler(EventStream):
         self._parts: list[Any] = []  # of a content that is a list
         self._calls: dict[int, dict[str, Any]] = {}
         self._arguments: dict[int, list[str]] = {}
+        self._logprobs: list[Any] = []
         self._ending: dict[str, Any] = {}
         """Finish reason, and what stands beside it."""
         self._usage: dict[str, Any] | None = None
@@ -53,7 +54,9 @@ class ChunkAssembler(EventStream):
             self._calls[index]["function"]["arguments"] = "".join(pieces)
         if self._calls:
             message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
-        completion = {**self._head, "choices": [{"index": 0, "message": message, **self._ending}]}
+        choice = {"index": 0, "message": message, **self._ending}
+        choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
+        completion = {**self._head, "choices": [choice]}
         return json_bytes(completion | ({} if self._usage is None else {"usage": self._usage}))
 
     def take(self, text: bytes, name: bytes) -> None:
@@ -96,6 +99,8 @@ class ChunkAssembler(EventStream):
                 self._parts += value
         for at, call in enumerate(delta.get("tool_calls") or ()):
             self._grow_call(call, at)
+        if isinstance(logprobs := choice.get("logprobs"), dict) and isinstance(logprobs.get("content"), list):
+            self._logprobs += logprobs["content"]
         if isinstance(choice.get("finish_reason"), str):
             self._ending = {name: value for name, value in choice.items() if name not in _NOT_ENDING}
 

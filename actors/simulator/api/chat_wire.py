@@ -4,6 +4,7 @@ messages into completions.
 Own code, not that of the client (``actors.providers.chat_completions``): each is a check of the other.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -77,6 +78,7 @@ def _messages_fields(given: dict[str, Any]) -> dict[str, Any]:
         made["tool_choice"] = named
     if given.get("reasoning_effort") == "none":
         made["thinking"] = {"type": "disabled"}
+    made |= {name: given[name] for name in ("logprobs", "top_logprobs") if given.get(name) is not None}
     return made | ({"stream": True} if given.get("stream") else {})
 
 
@@ -106,18 +108,21 @@ def _block(part: dict[str, Any]) -> dict[str, Any]:
 
 def whole(facts: dict[str, Any]) -> bytes:
     """Return the body of a completion."""
-    choice = {"index": 0, "message": _message(facts), "logprobs": None, "finish_reason": _finish(facts)}
+    entries = _logprobs(facts)
+    logprobs = {"content": entries, "refusal": None} if entries else None
+    choice = {"index": 0, "message": _message(facts), "logprobs": logprobs, "finish_reason": _finish(facts)}
     return _encode(_head(facts, "chat.completion") | {"choices": [choice], "usage": _usage(facts)})
 
 
 def events(facts: dict[str, Any]) -> list[tuple[bytes, int]]:
     """Return the chunks of a stream, each with its number of output tokens; the usage comes last."""
-    message = _message(facts)
+    message, logprobs = _message(facts), _logprobs(facts)
     calls = message.pop("tool_calls", [])
     found: list[tuple[bytes, int]] = [(_chunk(facts, {"role": "assistant", "content": ""}), 0)]
     for name in ("reasoning_content", "content", "refusal"):
-        for text in tokenizer.chunks(message.get(name) or "", STREAM_TOKENS):
-            found.append((_chunk(facts, {name: text}), tokenizer.count(text)))
+        for at, text in enumerate(tokenizer.chunks(message.get(name) or "", STREAM_TOKENS)):
+            told = logprobs if name == "content" and not at else ()
+            found.append((_chunk(facts, {name: text}, None, told), tokenizer.count(text)))
     for at, call in enumerate(calls):
         first = {"index": at, **call, "function": {"name": call["function"]["name"], "arguments": ""}}
         found.append((_chunk(facts, {"tool_calls": [first]}), 0))
@@ -177,6 +182,18 @@ def _finish(facts: dict[str, Any]) -> str:
     return _FINISH[facts["stop_reason"]]
 
 
+def _logprobs(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the log probabilities of a message's tokens in OpenAI's form."""
+    return [
+        _token(text, chance) | {"top_logprobs": [_token(*each) for each in others]}
+        for text, chance, others in facts.get("logprobs", ())
+    ]
+
+
+def _token(text: str, chance: float) -> dict[str, Any]:
+    return {"token": text, "logprob": chance, "bytes": list(text.encode("utf-8", "replace"))}
+
+
 def _usage(facts: dict[str, Any]) -> dict[str, Any]:
     counts = facts["usage"]
     prompt, output = counts["input_tokens"] + counts["cache_read_input_tokens"], counts["output_tokens"]
@@ -186,8 +203,11 @@ def _usage(facts: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _chunk(facts: dict[str, Any], delta: dict[str, Any], finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _chunk(
+    facts: dict[str, Any], delta: dict[str, Any], finish: str | None = None, logprobs: Sequence[Any] = ()
+) -> bytes:
+    told = {"content": logprobs, "refusal": None} if logprobs else None
+    choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
     return _event(_head(facts, "chat.completion.chunk") | {"choices": [choice], "usage": None})
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator import tokenizer
+from actors.simulator.api.logprobs import token_logprobs
 from actors.simulator.api.reasoner import SimulatedAnswer
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.request import ParsedRequest
@@ -66,6 +67,8 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
             "service_tier": tier,
         },
     }
+    if ask.top_logprobs is not None and answer.text and not (answer.tool or ask.tool):
+        facts["logprobs"] = token_logprobs(answer, ask)
     if refused:
         facts["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
     return facts

@@ -24,7 +24,7 @@ from actors.simulator.frontends.http_batches import BatchRoutes
 from actors.simulator.frontends.http_chat import EMPTY, ChatRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.reasoning.skills import SKILLS, Skill
-from actors.simulator.request import BadRequest, checked_for_counting
+from actors.simulator.request import BadRequest, asks_logprobs, checked_for_counting
 from actors.simulator.settings import SettingsError, SimulatorSettings
 from actors.simulator.slots import Slots
 
@@ -143,6 +143,8 @@ class HttpApp:
         provider = self.provider
         if body == EMPTY:
             return self.refused(ErrorResponse(400, "invalid_request_error", "model: Field required"))
+        if asks_logprobs(body):
+            return self.refused(ErrorResponse(400, "invalid_request_error", "logprobs: Extra inputs are not permitted"))
         provider.began()
         try:
             now_s = time.time()

@@ -1,0 +1,128 @@
+"""Log probabilities of a reply's tokens, and the probability of a value within its text.
+
+A canonical reply (``cortex.values.canonical``) whose provider was asked for them has a field ``logprobs``: a list of
+``[token, logprob, [[token, logprob], …]]``, the last one the most likely tokens of that place. A token is its text, or
+a list of its bytes where these are no whole UTF-8. The formula is ``policies.decisions.choice_probability``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cortex.values.json_schema.checks import identity_of
+from cortex.values.reply import Malformed
+from cortex.values.schema import json_text
+from policies.decisions.choice_probability import TokenChances, choice_probability
+
+_Token = str | list[int]
+
+
+class _Listed(msgspec.Struct, gc=False):
+    logprobs: list[tuple[_Token, float | None, list[tuple[_Token, float]]]] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Listed)
+_encode: Final = msgspec.json.Encoder().encode
+_scan: Final = json.JSONDecoder().raw_decode
+_SPACE: Final = " \t\r\n"
+
+
+def tokens_of(body: bytes) -> list[TokenChances]:
+    """Return the tokens of a canonical reply with their log probabilities; empty where it has none, or none that can
+    be read."""
+    try:
+        listed = _DECODER.decode(body).logprobs or ()
+        return [
+            TokenChances(_bytes(token), logprob, tuple((_bytes(each), chance) for each, chance in others))
+            for token, logprob, others in listed
+        ]
+    except (msgspec.DecodeError, ValueError):
+        return []
+
+
+def text_probability(body: bytes, text: str) -> float | None:
+    """Return the probability of a reply's text, without white space around it; None where it is not told."""
+    tokens = tokens_of(body)
+    answer = text.strip().encode("utf-8", "replace")
+    begin = _joined(tokens).rfind(answer) if answer else -1
+    return None if begin < 0 else choice_probability(tokens, begin, begin + len(answer))
+
+
+def field_probabilities(
+    body: bytes, text: str, choices: Mapping[str, Sequence[Any]], *, in_words: bool = False
+) -> dict[str, float | None]:
+    """Return the probability of the value of each field of a reply's JSON object; None where it is not told.
+
+    ``text``: the reply's text; ``choices``: the values that each field may have, as plain data; ``in_words``: as in
+    ``cortex.values.schema.decoded``.
+    """
+    nothing: dict[str, float | None] = dict.fromkeys(choices)
+    tokens = tokens_of(body)
+    if not tokens:
+        return nothing
+    try:
+        message = json_text(text, in_words=in_words)
+        spans = _spans(message)
+    except (Malformed, ValueError, RecursionError):
+        return nothing
+    start = _joined(tokens).rfind(text.encode("utf-8", "replace"))
+    if start < 0:  # the tokens are of another text
+        return nothing
+    start += len(text[: text.index(message)].encode("utf-8", "replace"))
+    return {name: _of_value(tokens, message, start, spans.get(name), allowed) for name, allowed in choices.items()}
+
+
+def _of_value(
+    tokens: Sequence[TokenChances], message: str, start: int, span: tuple[int, int] | None, allowed: Sequence[Any]
+) -> float | None:
+    """Return the probability of the value at a place of a JSON text, which begins at ``start`` of the tokens' text."""
+    if span is None:
+        return None
+    written = message[span[0] : span[1]]
+    value = identity_of(msgspec.json.decode(written))
+    texts = {identity_of(each): _encode(each) for each in allowed}
+    if value not in texts:
+        return None
+    texts[value] = written.encode()
+    begin = start + len(message[: span[0]].encode())
+    return choice_probability(tokens, begin, begin + len(texts[value]), [*texts.values()], [*texts].index(value))
+
+
+def _spans(message: str) -> dict[str, tuple[int, int]]:
+    """Return the places of the values of a JSON object by name, in characters. Raises ``ValueError``."""
+    found: dict[str, tuple[int, int]] = {}
+    at = _behind(message, _behind(message, 0), "{")
+    while message[at] == '"':
+        name, at = _scan(message, at)
+        begin = _behind(message, _behind(message, at), ":")
+        _, end = _scan(message, begin)
+        found[name] = begin, end
+        at = _behind(message, end)
+        if message[at] == "}":
+            break
+        at = _behind(message, at, ",")
+    return found
+
+
+def _behind(message: str, at: int, sign: str = "") -> int:
+    """Return the place behind a sign, and behind the white space there. Raises ``ValueError``."""
+    if not message.startswith(sign, at):
+        raise ValueError(f"expected {sign} at {at}")
+    at += len(sign)
+    while at < len(message) and message[at] in _SPACE:
+        at += 1
+    if at >= len(message):
+        raise ValueError("the text is cut")
+    return at
+
+
+def _joined(tokens: Sequence[TokenChances]) -> bytes:
+    return b"".join([token.text for token in tokens])
+
+
+def _bytes(token: _Token) -> bytes:
+    return token.encode("utf-8", "replace") if isinstance(token, str) else bytes(token)
