@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
-from actors.providers.transport.event_stream import DONE, EventStream, StreamError, damaged, decoded
+from actors.providers.transport.event_stream import DONE, ERROR, EventStream, StreamError, damaged, decoded
 
 _NOT_ENDING: Final = frozenset({"index", "delta", "message", "logprobs"})
 _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
@@ -64,6 +64,8 @@ class ChunkAssembler(EventStream):
         if self.done:
             return
         if not text.lstrip().startswith(b"{"):
+            if name == ERROR and not self.whole:
+                raise StreamError({"message": text.decode("utf-8", "replace")}, self._begun_answer())
             if text.strip() == DONE:
                 self.done = self.whole or self._begun_answer()
             elif text.strip()[:1] in (b"[", b'"'):
@@ -71,8 +73,9 @@ class ChunkAssembler(EventStream):
             return
         try:
             chunk = decoded(text)
-            if chunk.get("error") and not self.whole:
-                raise StreamError(chunk["error"], self._begun_answer())
+            error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)  # the latter: older vLLM
+            if error and not self.whole:
+                raise StreamError(error, self._begun_answer())
             for field in ("id", "model"):
                 if isinstance(chunk.get(field), str) and field not in self._head:
                     self._head[field] = chunk[field]

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
-from actors.providers.transport.event_stream import DONE, EventStream, StreamError, damaged, decoded
+from actors.providers.transport.event_stream import DONE, ERROR, EventStream, StreamError, damaged, decoded
 
 
 def asking_to_stream(body: bytes) -> bytes:
@@ -74,7 +74,9 @@ class StreamAssembler(EventStream):
         if self.done:
             return
         if not text.lstrip().startswith(b"{"):
-            if text.strip() == DONE:
+            if name == ERROR:
+                self._fail({"message": text.decode("utf-8", "replace")})
+            elif text.strip() == DONE:
                 self.done = bool(self._blocks)
             elif text.strip()[:1] in (b"[", b'"'):
                 raise damaged("no object")

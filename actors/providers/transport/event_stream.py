@@ -16,6 +16,9 @@ _BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
 """Data of the last event in OpenAI's streams, which gateways send behind other streams too."""
 
+ERROR: Final = b"error"
+"""Name of an error event, whose data may be plain words."""
+
 
 class StreamError(Exception):
     """Error event inside a stream; ``error`` holds its type, message and details.
@@ -46,7 +49,8 @@ class EventStream:
         """Take the next bytes, split anywhere."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            self._take_line(line.removesuffix(b"\r"))
+            for part in line.removesuffix(b"\r").split(b"\r"):  # each of the two, and both, end a line
+                self._take_line(part)
 
     @property
     def whole(self) -> bool:

@@ -193,7 +193,8 @@ def error_in(body: bytes) -> tuple[str, str, str]:
         found = found[0]
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, str):
-        return "", error, ""
+        description = _text(found.get("error_description"))  # OAuth (RFC 6749, 5.2)
+        return "", f"{error}: {description}" if description else error, ""
     if not isinstance(error, dict):
         names = ("message", "Message", "detail")  # the last: FastAPI, in which vLLM and LiteLLM are written
         answer = next((found[name] for name in names if name in found), None) if isinstance(found, dict) else None
