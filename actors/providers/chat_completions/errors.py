@@ -98,8 +98,6 @@ ERRORS: Final = joined(CHAT_ERRORS, AZURE_ERRORS, MESSAGES_ERRORS)
 
 _TRY_AGAIN: Final = re.compile(r"\b(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|s|m|h)\s?)+)", re.IGNORECASE)
 """Wait in the text of an error, where no header names it: "Please try again in 6m0s." (OpenAI, Groq)."""
-_GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
-"""Words before the upstream's message at LiteLLM, which look like the path of a field."""
 _UNKNOWN_FIELD: Final = re.compile(
     r"unsupported|not supported|unrecognized|unknown|unexpected|not permitted|use .{1,3}max_"
     r"|extra[_ ](?:inputs|fields|forbidden)",
@@ -154,7 +152,6 @@ def read_chat_error(body: bytes) -> tuple[str, str, str]:
     message = error.get("message")
     if not isinstance(message, str):
         message = "" if message is None else msgspec.json.encode(message).decode()
-    message = _GATEWAY.sub("", message)
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if raw and message.startswith("Provider returned error"):

@@ -6,6 +6,7 @@ Nothing here raises, and no text leaves without passing the credential's redacto
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -16,6 +17,7 @@ import msgspec
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
 from actors.providers.remedies import ADDRESS, MODEL
+from actors.providers.transport.body import json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path
@@ -26,6 +28,10 @@ MESSAGE_CHARS_MAX: Final = 500
 
 _BODY_CHARS_READ: Final = 4_000
 _PROXY_AUTH_REQUIRED: Final = 407
+
+_GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
+_NO_NAMES: Final = frozenset({"", "None", "null"})
+"""Types of LiteLLM's errors that name none."""
 
 Redactor = Callable[[str], str]
 
@@ -62,6 +68,7 @@ class FailureReader:
         one message batch, which may be gone.
         """
         error_type, message, details = self.read_error(headers, body)
+        error_type, message = without_gateway(error_type, message)
         if 300 <= status < 400:
             where = headers.get("location", "elsewhere")
             text = f"the address answers with a redirect to {where}"
@@ -206,6 +213,28 @@ def error_in(body: bytes) -> tuple[str, str, str]:
         _text(error.get("message")),
         "" if details is None else msgspec.json.encode(details).decode(),
     )
+
+
+def without_gateway(error_type: str, message: str) -> tuple[str, str]:
+    """Return name and message of an error without what LiteLLM puts before and around its upstream's.
+
+    Its prefix, as in ``litellm.BadRequestError: AnthropicException - …``, looks like the path of a field, behind which
+    no words count (``policies.failures.error_vocabulary.FIELD_PATH``). The body of the upstream's error may follow as
+    it came, or as Python writes bytes (https://github.com/BerriAI/litellm/issues/20575).
+    """
+    prefix = _GATEWAY.match(message)
+    if prefix is None:
+        return error_type, message
+    said = message[prefix.end() :]
+    body = said.removeprefix("b'").removeprefix('b"')
+    if body.startswith("{"):
+        try:
+            upstream, _ = json.JSONDecoder().raw_decode(body)
+        except (ValueError, RecursionError):
+            return error_type, said
+        name, text, _ = error_in(json_bytes(upstream))
+        return (name if error_type in _NO_NAMES else error_type), text or said
+    return error_type, said
 
 
 def has_error(body: bytes) -> bool:

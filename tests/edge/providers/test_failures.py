@@ -9,6 +9,7 @@ import pytest
 
 from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport import aiohttp_transport, body, connection, content_encoding
+from actors.providers.transport.failures import without_gateway
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s
@@ -95,6 +96,35 @@ async def test_a_refusal_is_named(connect: Connect, answer: Answer, expected: Fa
     async with connect(always(answer)) as (server, model):
         found = await failed(model)
     assert msgspec.structs.replace(found, message=found.message.replace(server.url, "URL")) == expected
+
+
+BEFORE = "litellm.BadRequestError: AnthropicException - "
+UPSTREAM = '{"type":"error","error":{"type":"overloaded_error","message":"prompt is too long: 9 > 8"}}'
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "said"),
+    [
+        (f"{BEFORE}Your credit balance is too low", FailureKind.BLOCKED, "Your credit balance is too low"),
+        (f"litellm.ContextWindowExceededError: {BEFORE}prompt is too long: 9 > 8", FailureKind.TOO_LARGE, ""),
+        (f"{BEFORE}b'{UPSTREAM}'. Received Model Group=m\nAvailable Model Group Fallbacks=None",  # litellm#20575
+         FailureKind.TOO_LARGE, "prompt is too long: 9 > 8"),
+        (f"{BEFORE}{{cut", FailureKind.REJECTED, "{cut"),
+        ("messages.0.content: Your credit balance is too low", FailureKind.REJECTED, ""),  # the path of a field
+    ],
+)  # fmt: skip
+async def test_what_litellm_puts_before_an_error_does_not_hide_it(
+    connect: Connect, message: str, kind: FailureKind, said: str
+) -> None:
+    async with connect(always(http(error("invalid_request_error", message), 400))) as (_, model):
+        found = await failed(model)
+    assert (found.kind, found.error_type) == (kind, "invalid_request_error")
+    assert found.message.startswith(said) and "litellm" not in found.message
+
+
+@pytest.mark.parametrize("none", ["", "None", "null"])
+def test_a_gateways_error_without_a_name_has_the_upstreams(none: str) -> None:
+    assert without_gateway(none, BEFORE + UPSTREAM) == ("overloaded_error", "prompt is too long: 9 > 8")
 
 
 async def test_an_explanation_cut_short_leaves_the_status() -> None:
