@@ -271,12 +271,12 @@ def submit(
 
     ``model``: ``"local"``, ``"sim"``, ``"sim,latency_ms=300,error=0"``, a provider's model; an object with the
     interface ``actors.ports.model.Model``; or, to try a program, a function of the prompt (see ``cortex.testing``).
-    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"openai"`` and so on, also with ``base_url`` for
-    any server of chat completions. ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``: routes
-    of calls while the breaker of the model is open, as on the command line, or model objects. ``roles``: role name ->
-    model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and
-    reports, such as a team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the
-    price, and an answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``,
+    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"openai"``, ``"openai-responses"`` and so on, also
+    with ``base_url``. ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``: routes of calls while
+    the breaker of the model is open, as on the command line, or model objects. ``roles``: role name -> model
+    (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports,
+    such as a team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the price,
+    and an answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``,
     ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations
     as ``"15m"`` or seconds, ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: the input of
     ``cortex.batch``. ``job``: name of the job; by default derived from the program and its parameters, so that a

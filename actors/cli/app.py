@@ -387,7 +387,7 @@ def doctor(
 def simulate(
     options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING, api: Api = ""
 ) -> int:  # fmt: skip
-    """Serve a simulated provider for rehearsals over HTTP: Messages, Message Batches, chat completions."""
+    """Serve a simulated provider for rehearsals over HTTP: Messages, Message Batches, OpenAI's APIs."""
     from actors.cli.options.api_keys import taken_environ
     from actors.simulator.frontends.command import ListenFailed
     from actors.simulator.frontends.command import simulate as serve
@@ -396,7 +396,7 @@ def simulate(
 
     taken_environ()
     if api and api not in APIS:
-        raise CommandError(f"--api {api!r}: give {' or '.join(APIS)}")
+        raise CommandError(f"--api {api!r}: give {', '.join(APIS)}")
     try:
         settings = settings_from(setting or (), fault or ())
         return serve(settings, port=port, api=api) or COMPLETE

@@ -2,7 +2,8 @@
 
 A provider serves models under accounts of its own: Anthropic, Amazon Bedrock, the simulator. A client speaks one wire
 form over HTTP and may serve several providers: ``actors.providers.messages.client`` those of Claude's models,
-``actors.providers.chat_completions.client`` OpenAI and all that follow it. Code that belongs to one provider alone
+``actors.providers.chat_completions.client`` OpenAI and all that follow it, ``actors.providers.responses.client`` the
+newer API of OpenAI and Azure. Code that belongs to one provider alone
 lives in a package of its own (``actors/providers/NAME``); the rows name it by text, ``module:attribute``, and ``load``
 imports it when it is first used. Reading the table therefore imports nothing heavy, and a new provider is one package
 and one row.
@@ -26,12 +27,16 @@ Reference = str
 
 MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 CHAT_CLIENT: Final = "actors.providers.chat_completions.client:model_of"
+RESPONSES_CLIENT: Final = "actors.providers.responses.client:model_of"
 API_TITLES: Final[Mapping[Reference, str]] = {
     MESSAGES_CLIENT: "the Messages API", CHAT_CLIENT: "OpenAI's chat completions",
+    RESPONSES_CLIENT: "OpenAI's Responses API",
 }  # fmt: skip
 """APIs by client, for people."""
-APIS: Final[Mapping[str, Reference]] = {"messages": MESSAGES_CLIENT, "chat": CHAT_CLIENT}
-"""Clients by the names that ``--api`` takes: Anthropic's Messages API, OpenAI's chat completions."""
+APIS: Final[Mapping[str, Reference]] = {
+    "messages": MESSAGES_CLIENT, "chat": CHAT_CLIENT, "responses": RESPONSES_CLIENT,
+}  # fmt: skip
+"""Clients by the names that ``--api`` takes: Anthropic's Messages API, OpenAI's chat completions and Responses."""
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
 SAMPLING: Final = ("temperature", "top_k", "top_p")
 """Fields that Anthropic's SDK types no more, but other servers take, those of the Messages API too."""
@@ -49,6 +54,13 @@ CHAT_PARAMETERS: Final = (
 ``repetition_penalty`` and ``chat_template_kwargs`` are of vLLM and SGLang
 (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html), the others of OpenAI (``CompletionCreateParams``
 of the package ``openai`` 3.57)."""
+RESPONSES_PARAMETERS: Final = (
+    "include", "max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
+    "reasoning_effort", "safety_identifier", "store", "temperature", "top_logprobs", "top_p", "truncation", "verbosity",
+)  # fmt: skip
+"""Fields of OpenAI's Responses API that the canonical form does not have (``ResponseCreateParams`` of the package
+``openai`` 3.57), and ``reasoning_effort`` and ``verbosity`` as chat completions name them. Left out are those that lead
+to what is kept at the provider (``previous_response_id``, ``conversation``, ``prompt``, ``background``)."""
 CHAT_PATHS: Final = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/v1/messages")
 """Paths below the root of OpenAI's APIs, and that of the Messages API beside them."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
@@ -75,6 +87,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Function ``(spec: ClientSpec) -> Model`` (``actors.providers.credentials.account``)."""
     dialect: Reference = ""
     """Settings of a client that serves several providers, for this one; each client documents the type."""
+    of_account: str = ""
+    """Name of the row whose accounts and keys this one has, for another API of the same provider; empty: its own."""
     errors: Reference = ""
     """``policies.failures.error_vocabulary.ErrorVocabulary`` of the provider's own errors."""
     batches: bool = False
@@ -214,6 +228,8 @@ LOCAL: Final = "local"
 _CHAT: Final = "actors.providers.chat_completions"
 _CHAT_ERRORS: Final = f"{_CHAT}.errors:CHAT_ERRORS"
 _CHAT_CHECKS: Final = f"{_CHAT}.checks:ChatChecks"
+_RESPONSES_CHECKS: Final = "actors.providers.responses.checks:ResponsesChecks"
+_KEY_DIALECT: Final = "actors.providers.client.key_dialect"
 
 
 def _compatible(name: str, title: str, base_url: str, key_variable: str, **more: Any) -> Provider:
@@ -308,6 +324,26 @@ _ROWS: Final = (
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
         key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
         parameters=CHAT_PARAMETERS, logprobs=True, checks=_CHAT_CHECKS, telemetry="azure.ai.openai",
+        limits_told="x-ratelimit-*",
+    ),
+    Provider(
+        name="openai-responses", title="OpenAI", client=RESPONSES_CLIENT, of_account=OPENAI, errors=_CHAT_ERRORS,
+        base_url="https://api.openai.com", base_url_variable="OPENAI_BASE_URL", root="/v1", appended=CHAT_PATHS,
+        hosts=("openai.com",), credential=f"{_CHAT}.account:openai",
+        key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
+        server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
+        setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
+        parameters=RESPONSES_PARAMETERS, structured=GPT_STRUCTURED, checks=_RESPONSES_CHECKS, telemetry="openai",
+        limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
+    ),
+    Provider(
+        name="azure-responses", title="Azure OpenAI", client=RESPONSES_CLIENT, of_account="azure", errors=_CHAT_ERRORS,
+        dialect=f"{_KEY_DIALECT}:AZURE",
+        place=("resource",), place_form="resource=NAME", place_example="resource=R",
+        base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
+        hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
+        key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
+        parameters=RESPONSES_PARAMETERS, checks=_RESPONSES_CHECKS, telemetry="azure.ai.openai",
         limits_told="x-ratelimit-*",
     ),
     _compatible(
@@ -431,6 +467,13 @@ def of_api(api: str, base_url: str) -> Provider | None:
         host = ""
     there = (row for row in rows if not row.place and any(_is_below(host, name) for name in row.hosts))
     return next(there, None) or next((row for row in rows if row.server_key_variable), None)
+
+
+def over_api(row: Provider, api: str) -> Provider | None:
+    """Row of the same accounts that is asked by an API of ``APIS``; None where the provider has no such API here."""
+    account = row.of_account or row.name
+    same = (each for each in PROVIDERS.values() if account in (each.name, each.of_account))
+    return next((each for each in same if each.client == APIS.get(api)), None)
 
 
 def api_at(endpoint: str) -> str:

@@ -14,6 +14,11 @@ CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat compl
 BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
 """Remedy where a server has no message batches."""
 
+RESPONSES_ADDRESS: Final = (
+    "see that --base-url names a server of OpenAI's Responses API, or give --api chat for chat completions"
+)
+"""Remedy where a server answers that does not serve that API."""
+
 _NAMED: Final = re.compile(r"--(?:base-url|model|via)\b|\bSSL_CERT_FILE\b")
 
 

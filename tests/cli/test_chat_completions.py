@@ -1,4 +1,4 @@
-"""Jobs over OpenAI's chat completions, from end to end: what holds over the Messages API holds over these."""
+"""Jobs over OpenAI's chat completions and Responses, from end to end: what holds over the Messages API holds over these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from actors.cli.jobs.settings import changed_model_spec
+from actors.cli.jobs.settings import changed_model_spec, named_provider
 from actors.cli.options.options import Options
 from actors.routing.routes import ModelSpec
 from tests.cli.cli_runner import Done, each_once, environment, request, requests, started, until
@@ -66,10 +66,15 @@ def table(path: str, rows: int) -> None:
         writer.writerows([("id", "text"), *((f"r{at}", f"Ticket {at}: it crashes") for at in range(rows))])
 
 
-def test_a_job_that_is_killed_pays_for_each_row_once_at_the_price_of_openai(cortex):
+BOTH = pytest.mark.parametrize("api", ["chat", "responses"])
+ROWS_BY_API = {"chat": "openai", "responses": "openai-responses"}
+
+
+@pytest.mark.parametrize("api", ["chat", pytest.param("responses", marks=pytest.mark.long)])
+def test_a_job_that_is_killed_pays_for_each_row_once_at_the_price_of_openai(cortex, api):
     requests(Path("in.jsonl"), ROWS, model="gpt-5-mini")
     with simulated("latency_ms=40", "latency_spread=0") as url:
-        where = ("--api", "chat", "--base-url", f"{url}/v1", "--concurrency", 8, "--max-cost", 1)
+        where = ("--api", api, "--base-url", f"{url}/v1", "--concurrency", 8, "--max-cost", 1)
         command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *where)
         with started(*command, env=environment(OPENAI_API_KEY=KEY)) as child:
             until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) >= 40)
@@ -85,31 +90,33 @@ def test_a_job_that_is_killed_pays_for_each_row_once_at_the_price_of_openai(cort
     assert (message["type"], message["stop_reason"], message["model"]) == ("message", "end_turn", "gpt-5-mini")
     usd = ROWS * (usage["input_tokens"] * 0.25 + usage["output_tokens"] * 2.00) / 1e6  # genai-prices: openai
     assert done.last["cost_usd"] == pytest.approx(usd, rel=0.2)
-    assert cortex("status", "mine", "--json").last["route"] == f"gpt-5-mini at openai://+{url}"
+    assert cortex("status", "mine", "--json").last["route"] == f"gpt-5-mini at {ROWS_BY_API[api]}://+{url}"
     assert KEY not in done.out + done.err
 
 
+@BOTH
 @pytest.mark.parametrize("how", ["format", "tool", "prompt"])
-def test_a_schema_is_kept_in_each_form_and_the_answers_are_those_of_the_messages_api(cortex, how, server, monkeypatch):
+def test_a_schema_is_kept_in_each_form_and_the_answers_are_those_of_the_messages_api(cortex, how, api, server, monkeypatch):
     table("in.csv", 12)
     Path("schema.json").write_text(json.dumps({
         "type": "object", "properties": {"label": {"enum": ["bug", "praise"]}}, "required": ["label"],
     }))  # fmt: skip
     asks = ("batch", "in.csv", "--prompt", "Label: {{text}}", "--id", "id", "--schema", "schema.json", "--ordered",
-            "--schema-as", how, "--model", how, "--base-url", server)  # fmt: skip
+            "--schema-as", how, "--model", f"{how}-{api}", "--base-url", server)  # fmt: skip
     before = stats(server)["worked"]
-    assert cortex(*asks, "-o", "chat.csv", "--api", "chat", "--job", "chat").code == 0
+    assert cortex(*asks, "-o", "chat.csv", "--api", api, "--job", "chat").code == 0
     assert stats(server)["worked"] == before + 12
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     assert cortex(*asks, "-o", "messages.csv", "--job", "messages").code == 0
     assert Path("chat.csv").read_text() == Path("messages.csv").read_text()
 
 
-def test_limits_in_headers_are_kept_and_faults_are_retried(cortex, server, settings, monkeypatch):
+@BOTH
+def test_limits_in_headers_are_kept_and_faults_are_retried(cortex, api, server, settings, monkeypatch):
     requests(Path("in.jsonl"), 60, model="gpt-5-mini")
     settings(rpm=1_200, burst_s=2)
     before = stats(server)["throttled_by_limit"]
-    there = ("--api", "chat", "--base-url", server, "--fresh", "--json")
+    there = ("--api", api, "--base-url", server, "--fresh", "--json")
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *there)
     assert (done.code, done.last["rows_succeeded"]) == (0, 60), done.err
     assert stats(server)["throttled_by_limit"] - before <= 6
@@ -120,10 +127,11 @@ def test_limits_in_headers_are_kept_and_faults_are_retried(cortex, server, setti
     assert done.last["failures"]
 
 
-def test_long_replies_are_streamed(cortex, server):
+@BOTH
+def test_long_replies_are_streamed(cortex, api, server):
     table("in.csv", 6)
     done = cortex("batch", "in.csv", "--prompt", "Topic: {{text}}", "--id", "id", "-o", "out.csv", "--model", "gpt-5",
-                  "--api", "chat", "--base-url", server, "--max-output-tokens", 9_000, "--json")  # fmt: skip
+                  "--api", api, "--base-url", server, "--max-output-tokens", 9_000, "--json")  # fmt: skip
     assert (done.code, done.last["rows_succeeded"]) == (0, 6), done.err
     assert done.last["cost_usd"] > 0
 
@@ -131,10 +139,12 @@ def test_long_replies_are_streamed(cortex, server):
 def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
     requests(Path("in.jsonl"), 1)
     job = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "m")
-    cortex(*job, "--api", "responses").refused("--api 'responses': give messages or chat")
+    cortex(*job, "--api", "complete").refused("--api 'complete': give messages, chat, responses")
+    cortex(*job, "--api", "responses", "--provider", "groq").refused("--provider groq is asked by another")
     cortex(*job, "--api", "messages", "--provider", "groq").refused("--provider groq is asked by another")
     cortex(*job, "--provider", "openai", "--via", "batches").refused("--via batches: openai takes no message batches")
     cortex(*job, "--provider", "azure").refused("no resource: give --provider azure,resource=NAME")
+    cortex(*job, "--provider", "azure", "--api", "responses").refused("no resource: give --provider azure-responses,resource=")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     cortex(*job, "--provider", "openai").refused("--provider openai: no key: set a good key in OPENAI_API_KEY")
 
@@ -145,6 +155,26 @@ def test_a_row_may_hold_fields_of_chat_completions_and_none_without_counterpart(
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--api", "chat", "--base-url", server, "--json")
     assert (done.last["rows_succeeded"], done.last["failures"]) == (1, {"rejected": 1}), done.err
     assert "container: chat completions have no such field: leave it out" in done.err
+
+
+def test_a_row_may_hold_fields_of_responses_and_none_without_counterpart(cortex, server):
+    lines = [request("a", reasoning={"summary": "auto"}, store=True), request("b", stop_sequences=["END"]), request("c", seed=3)]
+    Path("in.jsonl").write_text("\n".join(lines))
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--api", "responses", "--base-url", server, "--json")
+    assert (done.last["rows_succeeded"], done.code) == (1, 1), done.err
+    assert "stop_sequences: responses have no such field: leave it out, or give --api chat" in done.err
+
+
+@pytest.mark.parametrize(
+    ("provider", "api", "expected"),
+    [
+        ("openai", "responses", "openai-responses"), ("openai-responses", "chat", "openai"), ("openai", "chat", "openai"),
+        ("azure,resource=r", "responses", "azure-responses,resource=r"), ("", "responses", "openai-responses"),
+        ("openai-responses", "", "openai-responses"),
+    ],
+)  # fmt: skip
+def test_a_provider_and_an_api_lead_to_a_row(provider: str, api: str, expected: str):
+    assert named_provider(Options(provider=provider, api=api)) == expected
 
 
 def test_a_resumed_job_may_have_another_address_of_its_api():
@@ -166,10 +196,11 @@ def test_a_wrong_key_and_a_wrong_model_are_named(cortex, server, settings, monke
     assert KEY not in wrong.out + wrong.err
 
 
-def test_the_doctor_checks_the_key_the_list_of_models_and_one_call(cortex, server, settings, monkeypatch):
+@BOTH
+def test_the_doctor_checks_the_key_the_list_of_models_and_one_call(cortex, api, server, settings, monkeypatch):
     def found(*more: object) -> dict[str, Any]:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        done = cortex("doctor", "--api", "chat", "--json", *more)
+        done = cortex("doctor", "--api", api, "--json", *more)
         assert KEY not in done.out + done.err
         return {each["check"]: each for each in json.loads(done.out)["findings"]}
 
@@ -207,4 +238,4 @@ def test_a_server_of_chat_completions_alone_needs_no_option(cortex, monkeypatch)
 
 
 def test_a_simulated_server_of_another_api_is_refused(cortex):
-    assert "--api 'x': give messages or chat" in cortex("simulate", "--api", "x").refused("--api")
+    assert "--api 'x': give messages, chat, responses" in cortex("simulate", "--api", "x").refused("--api")

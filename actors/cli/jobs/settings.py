@@ -21,7 +21,7 @@ from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import CredentialError, absolute, without_password
-from actors.providers.registry import APIS, SIMULATED, Provider, of_api, of_options, row_of
+from actors.providers.registry import APIS, SIMULATED, Provider, of_api, of_options, over_api, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
@@ -169,10 +169,11 @@ def named_provider(options: Options) -> str:
         return text
     row = of_options(options.model, text) if text.strip() else of_api(api, options.base_url.strip())
     if row is None or api not in APIS:
-        raise CommandError(f"--api {options.api!r}: give {' or '.join(APIS)}")
-    if row.client != APIS[api]:
+        raise CommandError(f"--api {options.api!r}: give {', '.join(APIS)}")
+    found = over_api(row, api)
+    if found is None:
         raise CommandError(f"--api {api}: --provider {row.name} is asked by another: leave --api out")
-    return text or row.name
+    return ",".join([found.name, *text.split(",")[1:]])
 
 
 def simulated_of(pairs: list[str]) -> SimulatorSettings | None:

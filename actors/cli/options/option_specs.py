@@ -37,8 +37,8 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "api": (
         str,
-        _option("--api", "API of the server of --base-url: messages, or chat for OpenAI's chat completions; by default "
-                "found by a request that costs nothing",
+        _option("--api", "API by which the provider, or the server of --base-url, is asked: messages, or OpenAI's chat "
+                "(completions) or responses; that of a server is by default found by a request that costs nothing",
                 "NAME"),
     ),
     "base_url": (

@@ -52,7 +52,8 @@ def declined(outcome: Failure, body: bytes) -> Reply | Failure:
     """Return a refusal for a prompt that a filter of the provider's declined, any other failure as it is."""
     if outcome.kind is not FailureKind.REFUSED:
         return outcome
-    usage = UNKNOWN_USAGE if outcome.error_type in _BILLED_REFUSALS else Usage()
+    worked = 200 <= outcome.status < 300  # the model had begun: such an answer may be billed
+    usage = UNKNOWN_USAGE if worked or outcome.error_type in _BILLED_REFUSALS else Usage()
     return refusal(model_in(body), outcome.message, usage)
 
 

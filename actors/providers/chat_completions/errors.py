@@ -54,8 +54,15 @@ _ACCOUNT_WORDS: Final = re.compile(
     r"\bInsufficient Balance\b|\bInsufficient credits\b|\bbilling hard limit\b|\baccount is not active\b", re.IGNORECASE
 )
 
+IMAGE_ERRORS: Final = (
+    "invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "image_too_large",
+    "image_too_small", "image_parse_error", "invalid_image_mode", "image_file_too_large",
+    "unsupported_image_media_type", "empty_image_file", "failed_to_download_image", "image_file_not_found",
+)  # fmt: skip
+"""Codes of images that cannot be read, in a response with status 200 (`ResponseError` of the package `openai` 3.57)."""
+
 CHAT_ERRORS: Final = ErrorVocabulary(
-    statuses={"server_error": 500, "rate_limit_exceeded": 429},
+    statuses={"server_error": 500, "rate_limit_exceeded": 429} | dict.fromkeys(IMAGE_ERRORS, 400),
     meanings={
         "ratelimitexceeded": FailureKind.THROTTLED,  # OpenAI, Groq
         "resourceexhausted": FailureKind.THROTTLED,  # Gemini
@@ -80,6 +87,9 @@ CHAT_ERRORS: Final = ErrorVocabulary(
         "contentpolicyviolation": FailureKind.REFUSED,
         "invalidprompt": FailureKind.REFUSED,  # OpenAI
         "datainspectionfailed": FailureKind.REFUSED,  # Alibaba's Model Studio
+        "biopolicy": FailureKind.REFUSED,  # OpenAI, `ResponseError`
+        "imagecontentpolicyviolation": FailureKind.REFUSED,  # OpenAI, `ResponseError`
+        "dataresidencymismatch": FailureKind.BLOCKED,  # OpenAI, `ResponseError`
         "unavailable": FailureKind.OVERLOADED,  # Gemini, also with status 503
         "capacityexceeded": FailureKind.OVERLOADED,  # Groq, the tier `flex`, status 498
         "serveroverloaded": FailureKind.OVERLOADED,
@@ -106,10 +116,14 @@ _UNKNOWN_FIELD: Final = re.compile(
 
 
 class ChatFailures(FailureReader):
-    """Reader of failures of the client of chat completions."""
+    """Reader of failures of the client of chat completions, and of OpenAI's Responses API.
 
-    def __init__(self, row: Provider, redact: Redactor, address: str = "") -> None:
+    ``remedy``: what to do where an address does not serve the API.
+    """
+
+    def __init__(self, row: Provider, redact: Redactor, address: str = "", remedy: str = CHAT_ADDRESS) -> None:
         super().__init__(row, ERRORS, redact, address)
+        self._remedy = remedy
 
     def of_response(self, status: int, headers: Mapping[str, str], body: bytes, path: str = "") -> Failure:
         """Return the failure in a response; a status inside its error counts where the response has a good one."""
@@ -130,7 +144,7 @@ class ChatFailures(FailureReader):
 
     def remedy_of(self, path: str) -> str:
         """Return what to do where the server has no such path."""
-        return f"see that {' and '.join(self.row.place)} is right" if self.row.place else CHAT_ADDRESS
+        return f"see that {' and '.join(self.row.place)} is right" if self.row.place else self._remedy
 
 
 def read_chat_error(body: bytes) -> tuple[str, str, str]:

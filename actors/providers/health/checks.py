@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -45,6 +45,9 @@ class ProviderChecks:
     ``model``: name of the user's model; empty: none. ``paid``: True allows one call that costs something.
     ``timeout_s``: for a single call, in seconds.
     """
+
+    paid_tokens: ClassVar[int] = 1
+    """Bound of the reply to the one call that is paid for."""
 
     def __init__(
         self, row: Provider, location: ProviderLocation, environ: Mapping[str, str], *, paid: bool, timeout_s: float
@@ -140,17 +143,18 @@ class ProviderChecks:
         return known(self.model, provider=self.row.name, region=platform.region if platform else "")
 
     async def one_call(self, client: Any) -> Finding:
-        """Make one call of one token, which is paid for."""
+        """Make one call of the shortest reply, which is paid for."""
         content = [{"role": "user", "content": "Say yes."}]
-        body = msgspec.json.encode({"model": self.model, "max_tokens": 1, "messages": content})
-        came = await client.call(body, output_tokens_max=1, timeout_s=self.timeout_s)
+        body = msgspec.json.encode({"model": self.model, "max_tokens": self.paid_tokens, "messages": content})
+        came = await client.call(body, output_tokens_max=self.paid_tokens, timeout_s=self.timeout_s)
+        tokens = "one token" if self.paid_tokens == 1 else f"{self.paid_tokens} tokens"
         if isinstance(came, Failure):
             text, do = self.told(came)
-            return wrong("credit", f"a call of one token failed: {text}", do or "see the message of the provider")
+            return wrong("credit", f"a call of {tokens} failed: {text}", do or "see the message of the provider")
         used = f"{came.usage.input_tokens_billed} tokens in, {came.usage.output_tokens} out"
         if came.usage.unknown:
             used = "no token count: each call is charged at its worst case"
-        return ok("credit", f"a paid call of one token was answered ({used})")
+        return ok("credit", f"a paid call of {tokens} was answered ({used})")
 
     def told(self, failure: Failure) -> tuple[str, str]:
         """Return a failure in words, and what to do about it: the remedy at the end of its message, or what holds for

@@ -1,8 +1,8 @@
 """Simulated provider over HTTP, close enough to the real one for the official SDK's typed client.
 
-Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions beside them, with the same
-answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters (``GET /_sim/stats``) and settings at run
-time (``GET`` and ``POST /_sim/settings``). A server that queues has its ``/metrics``.
+Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions and Responses beside them,
+with the same answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters (``GET /_sim/stats``) and
+settings at run time (``GET`` and ``POST /_sim/settings``). A server that queues has its ``/metrics``.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from actors.simulator.api import wire
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_batches import BatchRoutes
-from actors.simulator.frontends.http_chat import EMPTY, ChatRoutes
+from actors.simulator.frontends.http_chat import COMPLETIONS, EMPTY, RESPONSES, ChatRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, asks_logprobs, checked_for_counting
@@ -45,7 +45,8 @@ _MODEL_BORN: Final = "2026-01-01T00:00:00Z"
 
 MESSAGES_API: Final = "messages"
 CHAT_API: Final = "chat"
-APIS: Final = (MESSAGES_API, CHAT_API)
+RESPONSES_API: Final = "responses"
+APIS: Final = (MESSAGES_API, CHAT_API, RESPONSES_API)
 """APIs of which a server may serve one alone."""
 
 Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
@@ -99,7 +100,7 @@ class HttpApp:
             return self.refused(_NOT_FOUND) if slots is None else self._metrics(slots)
         own = path.startswith("/_sim/")
         of_chat = self.chat.takes(request, path)
-        if self._api and not own and of_chat != (self._api == CHAT_API):
+        if self._api and not own and not self._serves(path, of_chat):
             return self.refused(_NOT_FOUND)
         if of_chat:
             return await self.chat.handle(request, path)
@@ -126,6 +127,11 @@ class HttpApp:
         except web.HTTPRequestEntityTooLarge:
             return self.refused(_TOO_LARGE)
         return await route(request, body)
+
+    def _serves(self, path: str, of_chat: bool) -> bool:
+        """Return whether a path belongs to the one API that is served. ``of_chat``: it is one of OpenAI's."""
+        other = {CHAT_API: RESPONSES, RESPONSES_API: COMPLETIONS}.get(self._api)
+        return path != other and of_chat == (self._api != MESSAGES_API)
 
     def _gate(self, request: web.BaseRequest) -> ErrorResponse | None:
         """Return an error unless the request has a key, in either of two headers, and the version of the API."""

@@ -1,23 +1,27 @@
-"""OpenAI's chat completions at the simulated provider: the same decisions and answers in that form.
+"""OpenAI's APIs at the simulated provider: the same decisions and answers in those forms.
 
-``POST /v1/chat/completions``, streamed too, and ``GET /v1/models`` where the request has no version of the Messages
-API.
+``POST /v1/chat/completions`` and ``POST /v1/responses``, streamed too, and ``GET /v1/models`` where the request has no
+version of the Messages API.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Final
 
 from aiohttp import web
 
-from actors.simulator.api import chat_wire, wire
+from actors.simulator.api import chat_wire, responses_wire, wire
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.request import BadRequest
 
 COMPLETIONS: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
+FORMS: Final[Mapping[str, ModuleType]] = {COMPLETIONS: chat_wire, RESPONSES: responses_wire}
+"""Wire forms by path."""
 MODELS: Final = "/v1/models"
 EMPTY: Final = b"{}"
 """Request that asks which API is there, and no model anything: it is refused and not counted."""
@@ -30,7 +34,7 @@ _WRONG_METHOD: Final = ErrorResponse(405, "invalid_request_error", "Method Not A
 
 
 class ChatRoutes:
-    """Handler of requests of chat completions. ``headers`` makes those of a response."""
+    """Handler of requests of OpenAI's APIs. ``headers`` makes those of a response."""
 
     def __init__(self, provider: SimulatedProvider, headers: Callable[[], dict[str, str]], bytes_max: int) -> None:
         self._provider = provider
@@ -39,7 +43,7 @@ class ChatRoutes:
 
     def takes(self, request: web.BaseRequest, path: str) -> bool:
         """Return whether a request is one of OpenAI's API."""
-        return path == COMPLETIONS or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
+        return path in FORMS or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer one request."""
@@ -50,9 +54,10 @@ class ChatRoutes:
             self._provider.tally.unauthorised += 1
             wrong = ErrorResponse(401, "authentication_error", "Incorrect API key provided.")
             return self._refused(wrong if key else _NO_KEY)
-        if request.method != ("POST" if path == COMPLETIONS else "GET"):
+        form = FORMS.get(path)
+        if request.method != ("POST" if form is not None else "GET"):
             return self._refused(_WRONG_METHOD)
-        if path != COMPLETIONS:
+        if form is None:
             return self._models(path)
         if (request.content_length or 0) > self._bytes_max:
             return self._refused(_TOO_LARGE)
@@ -60,15 +65,15 @@ class ChatRoutes:
             given = await request.read()
             if given == EMPTY:
                 return self._refused(ErrorResponse(400, "invalid_request_error", "you must provide a model parameter"))
-            body = chat_wire.messages_request(given)
+            body = form.messages_request(given)
         except BadRequest as error:
             self._provider.tally.bad_requests += 1
             return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))
         except web.HTTPRequestEntityTooLarge:
             return self._refused(_TOO_LARGE)
-        return await self._answered(request, body)
+        return await self._answered(request, body, form)
 
-    async def _answered(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+    async def _answered(self, request: web.BaseRequest, body: bytes, form: Any) -> web.StreamResponse:
         provider = self._provider
         provider.began()
         try:
@@ -79,7 +84,7 @@ class ChatRoutes:
                 if outcome.latency_s > 0:
                     await asyncio.sleep(outcome.latency_s)
                 return self._refused(outcome.refusal, limits)
-            delivery = ResponseDelivery(provider, request, outcome, self._headers() | limits, chat_wire)
+            delivery = ResponseDelivery(provider, request, outcome, self._headers() | limits, form)
             if provider.slots is None:
                 return await delivery.run()
             async with provider.slots:

@@ -19,7 +19,7 @@ _WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>
 
 
 class AnswerForm(Protocol):
-    """Wire form of answers: the modules ``wire`` (Messages) and ``chat_wire`` (chat completions) of
+    """Wire form of answers: the modules ``wire`` (Messages), ``chat_wire`` (chat completions) and ``responses_wire`` of
     ``actors.simulator.api``. ``facts`` is a message (``RequestOutcome.message``)."""
 
     BEHIND_CONTENT: bytes

@@ -225,6 +225,8 @@ def test_an_api_and_an_address_lead_to_a_row() -> None:
         return row.name if row is not None else ""
 
     assert [name("chat", url) for url in ("", "gpu:8000", "https://api.groq.com/openai/v1")] == ["openai", "openai", "groq"]
-    assert (name("messages", "http://gpu:8000"), name("responses", "")) == ("anthropic", "")
+    assert (name("messages", "http://gpu:8000"), name("completions", "")) == ("anthropic", "")
+    assert [name("responses", url) for url in ("gpu:8000", "https://api.openai.com/v1")] == ["openai-responses"] * 2
     assert api_at("openai://+http://gpu:8000") == "OpenAI's chat completions"
+    assert api_at("openai-responses://+http://gpu:8000") == "OpenAI's Responses API"
     assert api_at("http://gpu:8000") == "the Messages API"

@@ -10,13 +10,23 @@ import pytest
 from actors.providers import overview
 from actors.providers.chat_completions import rate_limit_headers as chat
 from actors.providers.messages import rate_limit_headers as messages
-from actors.providers.registry import CHAT_CLIENT, MESSAGES_CLIENT, PROVIDERS, TESTED, Provider, named, row_of
+from actors.providers.registry import (
+    CHAT_CLIENT,
+    MESSAGES_CLIENT,
+    PROVIDERS,
+    RESPONSES_CLIENT,
+    TESTED,
+    Provider,
+    named,
+    row_of,
+)
 from tests.support.repository_rules import ROOT
 
 PAGE = ROOT / "docs" / "providers.md"
 NAMED = [row_of(name) for name in named()]
 READERS: dict[str, tuple[ModuleType, str]] = {
     MESSAGES_CLIENT: (messages, "requests-limit"), CHAT_CLIENT: (chat, "limit-requests"),
+    RESPONSES_CLIENT: (chat, "limit-requests"),
 }  # fmt: skip
 """By client: the reader of its rate limits, and the rest of a header's name behind the prefix of the table."""
 

@@ -1,4 +1,4 @@
-"""The simulated chat completions, read by the typed client of OpenAI's SDK: what it reads without complaint is the form."""
+"""The simulated APIs of OpenAI, read by the typed client of its SDK: what it reads without complaint is the form."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import Response
 
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
@@ -112,3 +113,96 @@ async def test_limits_stand_in_the_headers_that_openai_has() -> None:
         raw = await client.chat.completions.with_raw_response.create(model="sim", messages=TURN)
         assert (raw.headers["x-ratelimit-limit-requests"], raw.headers["x-ratelimit-limit-tokens"]) == ("600", "90000")
         assert int(raw.headers["x-ratelimit-remaining-requests"]) < 600
+
+
+# -- Responses -------------------------------------------------------------------------------------------------------
+
+ASK = TURN[0]["content"]
+
+
+async def respond(client: openai.AsyncOpenAI, **more: Any) -> Any:
+    return await client.responses.create(**{"model": "sim", "input": ASK, **more})
+
+
+async def test_a_response_has_the_form_that_the_client_reads() -> None:
+    async with running() as (server, client):
+        found = await respond(client, user="call-1", instructions="Be brief.", store=False)
+        assert (found.object, found.model, found.status, found.output_text) == ("response", "sim", "completed", SAID)
+        (item,) = found.output
+        assert (item.type, item.role, item.status, item.content[0].type) == ("message", "assistant", "completed", "output_text")
+        usage = found.usage
+        assert usage.input_tokens > 10 and (usage.output_tokens, usage.input_tokens_details.cached_tokens) == (13, 0)
+        assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+        assert server.provider.answers_to_user("call-1") == 1
+        _valid(found)
+
+
+async def test_a_bound_makes_a_response_incomplete() -> None:
+    async with running() as (_, client):
+        found = await respond(client, max_output_tokens=3)
+        assert (found.status, found.incomplete_details.reason, found.usage.output_tokens) == ("incomplete", "max_output_tokens", 3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"thinking_tokens": 8}, {"faults": {"refusal": 1.0}}])
+async def test_streamed_events_come_to_the_same_response(settings: dict[str, Any]) -> None:
+    async with running(**settings) as (server, client):
+        whole = await respond(client)
+        async with client.responses.stream(model="sim", input=ASK) as stream:  # it puts the pieces together itself
+            kinds = [event.type async for event in stream]
+            last = await stream.get_final_response()
+        assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+        assert last.output_text == whole.output_text and last.usage == whole.usage
+        assert [item.type for item in last.output] == [item.type for item in whole.output]
+        assert ("response.refusal.delta" if "faults" in settings else "response.output_text.delta") in kinds
+        assert server.provider.stats()["distinct_bodies_answered"] == 1
+        _valid(last)
+
+
+async def test_structured_outputs_a_forced_tool_and_its_result_over_responses() -> None:
+    async with running() as (_, client):
+        about: Any = ABOUT_CATS[0]["content"]
+        shape = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": False}}
+        typed = await respond(client, input=about, text=shape)
+        assert isinstance(json.loads(typed.output_text)["relevant"], bool)
+        tools = [{"type": "function", "name": "record", "parameters": SCHEMA, "strict": False}]
+        used = await respond(client, input=about, tools=tools, tool_choice={"type": "function", "name": "record"})
+        (call,) = used.output
+        assert (call.type, call.name, isinstance(json.loads(call.arguments)["relevant"], bool)) == ("function_call", "record", True)
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "noted"}
+        again = await respond(client, input=[{"role": "user", "content": about}, call.to_dict(), result], tools=tools)
+        assert again.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "error"),
+    [
+        ({"keys": ("sk-other",)}, {}, openai.AuthenticationError),
+        ({"models": ("other",)}, {}, openai.NotFoundError),
+        ({}, {"input": []}, openai.BadRequestError),
+        ({}, {"extra_body": {"max_tokens": 3}}, openai.BadRequestError),
+        ({}, {"previous_response_id": "resp_1"}, openai.BadRequestError),
+        ({"faults": {"overloaded": 1.0}}, {}, openai.InternalServerError),
+        ({"faults": {"throttled": 1.0}}, {}, openai.RateLimitError),
+        ({"faults": {"reset": 1.0}}, {}, openai.APIConnectionError),
+    ],
+)
+async def test_errors_of_responses_are_those_of_the_client(
+    settings: dict[str, Any], more: dict[str, Any], error: type[Exception]
+) -> None:
+    async with running(**settings) as (_, client):
+        with pytest.raises(error) as found:
+            await respond(client, **more)
+        if isinstance(found.value, openai.APIStatusError):
+            assert isinstance(found.value.body, dict) and found.value.body["message"]
+
+
+async def test_an_error_inside_a_stream_of_responses_is_raised_by_the_client() -> None:
+    async with running(faults={"stream_error": 1.0}) as (_, client):
+        with pytest.raises(openai.APIError):
+            async for _ in await respond(client, stream=True):
+                pass
+
+
+def _valid(found: Any) -> None:
+    """The client reads leniently; its types, asked for all they need, find fields that are missing or of another type."""
+    Response.model_validate(found.to_dict())

@@ -1,0 +1,1 @@
+"""Provider of OpenAI's Responses API: client, requests, responses, streams."""

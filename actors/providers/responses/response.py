@@ -1,0 +1,192 @@
+"""Responses of the Responses API: from the bytes of a response to a canonical reply.
+
+The form: https://platform.openai.com/docs/api-reference/responses/object; `Response` of the package `openai` 3.57. A
+reply is paid for once the model has written it, so it is kept if its answer can be read, whatever is wrong beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from actors.providers.chat_completions.response import input_of, name_in, reply_of, split_usage, text_reply
+from actors.providers.responses.request import THOUGHTS_PREFIX
+from actors.providers.transport.body import UnreadableAnswer
+from actors.providers.transport.event_stream import StreamError
+from actors.providers.transport.json_text import plain_value
+from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, TOOL_USE
+from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage
+
+INCOMPLETE_REASONS: Final[Mapping[str, str]] = {
+    "max_output_tokens": MAX_TOKENS,
+    "content_filter": REFUSAL,
+    "max_tokens": MAX_TOKENS, "length": MAX_TOKENS,  # gateways that translate from other forms
+}  # fmt: skip
+"""`incomplete_details.reason` -> canonical stop reason. Others are kept as they are (`cortex.values.endings`)."""
+
+_UNFINISHED: Final = frozenset({"queued", "in_progress", "cancelled"})
+"""Statuses of a response that a server has not worked out, and will not: it was not asked to work in the background."""
+
+
+class _Text(msgspec.Struct, gc=False):
+    text: str
+    type: Literal["output_text"]
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: tuple[_Text]
+    type: Literal["message"]
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: Literal[0] | None = None
+    cache_write_tokens: Literal[0] | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    input_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    output_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    total_tokens: int
+    input_tokens_details: _Details | None = None
+
+
+class _TextResponse(msgspec.Struct, gc=False):
+    """Response of a text alone, whose tokens are counted and were not cached."""
+
+    output: tuple[_Message]
+    model: str
+    id: str
+    status: Literal["completed"]
+    usage: _Usage
+    error: None = None
+
+
+_TEXT_RESPONSE: Final = msgspec.json.Decoder(_TextResponse)
+
+
+def _quick(body: bytes) -> Reply | None:
+    """Return the reply in a response of a text alone; None for any other (fast path). Equal to the long way, byte for
+    byte, by test."""
+    try:
+        found = _TEXT_RESPONSE.decode(body)
+    except msgspec.DecodeError:
+        return None
+    text, counts = found.output[0].content[0].text, found.usage
+    if not text or not found.id or counts.input_tokens + counts.output_tokens != counts.total_tokens:
+        return None
+    return text_reply(found.id, found.model, text, END_TURN, counts.input_tokens, counts.output_tokens)
+
+
+def read_response(body: bytes, charset: str = "") -> Reply:
+    """Return the response in `body` as a canonical reply. `charset`: the one that its content type names.
+
+    Raises UnreadableAnswer for an answer without an output that can be read, UnreadableResponse for a body that is no
+    JSON, and StreamError for one that names an error: a response that failed has status 200.
+    """
+    if (quick := _quick(body)) is not None:
+        return quick
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(plain_value(body, charset))
+    if not isinstance(found, dict):
+        raise UnreadableAnswer(f"the answer is no response: {type(found).__name__}, no object")
+    if isinstance(found.get("response"), dict) and "output" not in found:
+        found = found["response"]  # the last event of a stream, which a gateway sent alone
+    status, output = name_in(found.get("status")), found.get("output")
+    incomplete = found.get("incomplete_details")
+    reason = name_in(incomplete.get("reason")) if isinstance(incomplete, dict) else ""
+    content, refused = _content(output if isinstance(output, list) else [], bool(reason))
+    if found.get("error"):
+        raise StreamError(found["error"], bool(content))
+    if status == "failed" or status in _UNFINISHED:
+        raise StreamError({"message": f"the response ended as {status}", "type": "server_error"}, bool(content))
+    if not isinstance(output, list):
+        raise UnreadableAnswer(f"the answer is no response: it has no output, but {', '.join(list(found)[:8])}")
+    stop_reason = _stop_reason(status, reason, content, refused)
+    usage = usage_of(found, bool(content))
+    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")))
+
+
+def _stop_reason(status: str, reason: str, content: list[dict[str, Any]], refused: bool) -> str:
+    if refused:
+        return REFUSAL
+    if status == "incomplete" or reason:
+        return INCOMPLETE_REASONS.get(reason, reason or "incomplete")
+    if any(block["type"] == "tool_use" for block in content):
+        return TOOL_USE
+    return END_TURN if status in ("completed", "") else status
+
+
+def usage_of(found: Mapping[str, Any], has_content: bool) -> Usage:
+    """Return the usage of a response in the canonical form; `UNKNOWN_USAGE` where a count is missing or impossible.
+
+    Tokens that were read from a cache or written to it are part of `input_tokens`, and are taken out; those of
+    reasoning are part of `output_tokens`, and stay.
+    """
+    reported = found.get("usage")
+    if not isinstance(reported, dict):
+        return UNKNOWN_USAGE
+    details = reported.get("input_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    return split_usage(
+        reported.get("input_tokens"), reported.get("output_tokens"), reported.get("total_tokens"),
+        details.get("cached_tokens"), details.get("cache_write_tokens"), has_content,
+    )  # fmt: skip
+
+
+# -- items -----------------------------------------------------------------------------------------------------------
+
+
+def _content(items: list[Any], cut: bool) -> tuple[list[dict[str, Any]], bool]:
+    """Return the blocks of an output, and whether it is a refusal. `cut`: its end is missing.
+
+    Remarks of a model while it works (`phase`: `commentary`) are no part of an answer that has a final one. The
+    encrypted form of thoughts, some kilobytes, is kept where a tool is asked for: the model will then go on.
+    """
+    blocks: list[dict[str, Any]] = []
+    refused = False
+    items = [item for item in items if isinstance(item, dict)]
+    final = any(item.get("phase") == "final_answer" for item in items)
+    goes_on = any(item.get("type") == "function_call" for item in items)
+    for at, item in enumerate(items):
+        kind = item.get("type")
+        if kind == "reasoning":
+            blocks += _thought(item, goes_on)
+        elif kind == "function_call":
+            name = name_in(item.get("call_id")) or name_in(item.get("id")) or f"call_{at}"
+            given = input_of(item.get("arguments"), cut)
+            blocks.append({"type": "tool_use", "id": name, "name": name_in(item.get("name")), "input": given})
+        elif kind in ("message", None):
+            text, refusal = _said(item.get("content"))
+            if final and item.get("phase") == "commentary":
+                blocks += [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
+            elif text or refusal:
+                blocks.append({"type": "text", "text": text or refusal})
+            refused = refused or bool(refusal)
+    return blocks, refused
+
+
+def _said(content: Any) -> tuple[str, str]:
+    """Return text and refusal of a message."""
+    if isinstance(content, str):
+        return content, ""
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    text = "".join(name_in(part.get("text")) for part in parts if part.get("type") != "refusal")
+    return text, "".join(name_in(part.get("refusal")) for part in parts)
+
+
+def _thought(item: Mapping[str, Any], goes_on: bool) -> list[dict[str, Any]]:
+    """Return the block of an item of reasoning: its summary, or else its text. Its signature gives it back to the model
+    (`responses.request`). An item that holds nothing is no block."""
+    found: list[str] = []
+    for field in ("summary", "content"):
+        parts = item.get(field)
+        found = found or [name_in(part.get("text")) for part in (parts if isinstance(parts, list) else [])
+                          if isinstance(part, dict)]  # fmt: skip
+    name, encrypted = name_in(item.get("id")), name_in(item.get("encrypted_content"))
+    signature = f"{name}:{encrypted}" if goes_on and encrypted and name.startswith(THOUGHTS_PREFIX) else ""
+    thought = "\n\n".join(filter(None, found))
+    return [{"type": "thinking", "thinking": thought, "signature": signature}] if thought or signature else []
