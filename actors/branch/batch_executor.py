@@ -7,6 +7,7 @@ however large the batch is. Results that were not delivered can be read again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,8 +43,8 @@ class CheckSizeOrder(_Order, frozen=True, tag="weigh"):
 
 
 class SubmitOrder(_Order, frozen=True, tag="submit"):
-    """Submit a batch of these requests and return its name. No attempt goes on after ``until_s``, in seconds since
-    1970.
+    """Submit a batch of these requests and return its name, unless the breaker of the route is open. No attempt goes on
+    after ``until_s``, in seconds since 1970.
     """
 
     rows: tuple[BatchRequest, ...]
@@ -93,6 +94,8 @@ class OrderReply(msgspec.Struct, frozen=True, array_like=True):
     rows: int = 0
     statuses: tuple[BatchStatus, ...] = ()
     refused: tuple[Failure | None, ...] = ()
+    given_back_s: float = 0.0
+    """Seconds until the route's open breaker is probed, above 0, if a batch was not submitted because of it."""
 
 
 Result = tuple[str, Reply | None, Failure | None]
@@ -130,9 +133,12 @@ class BatchExecutor:
         """True while an order is being carried out."""
         return self._under_way > 0
 
-    async def carry_out(self, blob: bytes, model: Model, channel: Peer, now_s: float) -> bytes:
+    async def carry_out(
+        self, blob: bytes, model: Model, wait_s: Callable[[], float], channel: Peer, now_s: float
+    ) -> bytes:
         """Carry out an order and return the encoded ``OrderReply``.
 
+        ``wait_s`` returns the seconds that a submission must wait for the open breaker of the route; 0: none.
         Raises ``PeerUnavailable`` or ``PeerGone`` if the channel does not accept results.
         """
         batches = getattr(model, "batches", None)
@@ -141,7 +147,10 @@ class BatchExecutor:
             return _encoder.encode(OrderReply(Failure(FailureKind.BLOCKED, why, sent=False)))
         self._under_way += 1
         try:
-            return _encoder.encode(await _done(_order_decoder.decode(blob), model, batches, channel, now_s))
+            order = _order_decoder.decode(blob)
+            if isinstance(order, SubmitOrder) and (seconds := wait_s()):
+                return _encoder.encode(OrderReply(given_back_s=seconds))
+            return _encoder.encode(await _done(order, model, batches, channel, now_s))
         finally:
             self._under_way -= 1
 

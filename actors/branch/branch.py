@@ -18,9 +18,10 @@ from actors.branch.batch_executor import BatchExecutor
 from actors.branch.coalescing import RISE, worth_s
 from actors.branch.credential_exchange import CredentialExchange
 from actors.branch.in_flight import InFlightCall, goes_on
-from actors.branch.model_registry import MissingCredential, ModelRegistry, family_of
+from actors.branch.model_registry import MissingCredential, ModelRegistry, OpenRoute, family_of
 from actors.branch.outcome_counters import OutcomeCounters
 from actors.branch.prompt_limit import PromptLimit, over_bound
+from actors.branch.route_breakers import CircuitBreakerError, RouteBreakers
 from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Send
 from actors.branch.task_pool import TaskPool
 from actors.messaging.payload import Payload
@@ -56,7 +57,8 @@ class Branch:
         self._clock = runtime.monotonic_s
         self._batch_executor = BatchExecutor()
         self._counts = OutcomeCounters()
-        self._keys = ModelRegistry(make_model, self._counts)
+        self._breakers = RouteBreakers(name, runtime.monotonic_s)
+        self._keys = ModelRegistry(make_model, self._counts, self._breakers)
         self._credentials = CredentialExchange(name, runtime, self._keys, self._enqueue)
         self._epochs: dict[str, int] = {}
         self._acknowledged: dict[str, tuple[int, int]] = {}
@@ -71,7 +73,7 @@ class Branch:
         self._task_pool = TaskPool(self._make)
         self._outboxes: dict[str, ReplyOutbox] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._reporter = ReportSender(runtime, self._report, self._more)
+        self._reporter = ReportSender(runtime, self._report, self._more, self._breakers.heard)
         self._bound = PromptLimit()
         self._draining = self._closing = False
         self._done = 0
@@ -193,9 +195,11 @@ class Branch:
         if family_of(job) not in self._keys:
             self._credentials.request(job, peers)
             return b""
-        model = self._keys.open_route(family_of(job), place).model
+        route = self._keys.open_route(family_of(job), place)
+        if route.breaker.shut:
+            self._reporter.wake()  # orders alone are not reported, and the answer says when it closes
         return await self._batch_executor.carry_out(
-            order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s()
+            order, route.model, route.breaker.wait_s, self._runtime.peer(f"channel:{job}"), self._runtime.now_s()
         )
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
@@ -305,9 +309,13 @@ class Branch:
             try:
                 route = door_of(under.family, call.route)
                 model = route.model
+                if route.breaker.shut:
+                    route.breaker.admit(call.generation)
                 if not under.within and bound_of(call.body) > call.prompt_tokens_max:
                     under.begun_s = clock()
                     refused = await over_bound(model, call)
+                    if refused is None and route.breaker.shut:  # it may have opened meanwhile
+                        route.breaker.admit(call.generation)
                 if refused is not None:
                     result = refused
                 else:
@@ -325,6 +333,9 @@ class Branch:
                 if self._closing or under.verdict is None:
                     raise
                 result = under.stopped(clock())
+            except CircuitBreakerError:
+                self._give_back(under, route)
+                continue
             except MissingCredential:
                 result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
             except Exception as error:  # a model must never raise; the branch survives one that does
@@ -370,6 +381,19 @@ class Branch:
         outbox.quick, took_s = elapsed_s < QUICK_S, outbox.took_s
         outbox.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
         outbox.add(event)
+
+    def _give_back(self, under: InFlightCall, route: OpenRoute) -> None:
+        """Return a call that met an open breaker to its channel, unsent."""
+        if under not in self._under:
+            return  # it was abandoned while its prompt was counted
+        self._leaves(under)
+        call, breaker = under.call, route.breaker
+        route.count(call.generation).given_back += 1
+        self._reporter.wake()
+        event = events.GivenBack(
+            call.goal, call.sample, call.attempt, breaker.generation, breaker.again_s(), self.name
+        )
+        (self._outboxes.get(under.job) or self._outbox(under.job)).add(event)
 
     def _cancel(self, under: InFlightCall, why: FailureKind) -> None:
         """Cancel a call for this reason."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from actors.branch.outcome_counters import OutcomeCounter, OutcomeCounters
+from actors.branch.route_breakers import RouteBreaker, RouteBreakers
 from actors.ports.model import Model
 from actors.routing.model_factory import routes_of, what_opens
 
@@ -20,15 +21,18 @@ class MissingCredential(LookupError):
 
 
 class OpenRoute:
-    """Route of a job with its model, and its outcome counters by generation of the breaker."""
+    """Route of a job with its model, its breaker, and its outcome counters by generation of the breaker."""
 
-    __slots__ = ("connection", "counts", "model", "route")
+    __slots__ = ("breaker", "connection", "counts", "model", "route")
 
-    def __init__(self, route: str, connection: bytes, model: Model, counts: dict[int, OutcomeCounter]) -> None:
+    def __init__(
+        self, route: str, connection: bytes, model: Model, counts: dict[int, OutcomeCounter], breaker: RouteBreaker
+    ) -> None:
         self.route = route
         self.connection = connection
         self.model = model
         self.counts = counts
+        self.breaker = breaker
 
     def count(self, generation: int) -> OutcomeCounter:
         """Return the counter of this generation, made at first use."""
@@ -41,9 +45,12 @@ class OpenRoute:
 class ModelRegistry:
     """Models by family and route. ``make_model`` makes a model of an encoded connection; it is called once for each."""
 
-    def __init__(self, make_model: Callable[[bytes], Model], counts: OutcomeCounters) -> None:
+    def __init__(
+        self, make_model: Callable[[bytes], Model], counts: OutcomeCounters, breakers: RouteBreakers
+    ) -> None:
         self._make_model = make_model
         self._counts = counts
+        self._breakers = breakers
         self._connections: dict[str, bytes] = {}
         self._doors: dict[str, tuple[OpenRoute, ...]] = {}
         self._past: dict[str, list[OpenRoute]] = {}
@@ -64,7 +71,7 @@ class ModelRegistry:
             model = known.get(opens) or fresh.get(opens)
             if model is None:
                 model = fresh[opens] = self._make_model(alone)
-            doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool)))
+            doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool), self._breakers.of(route)))
         if self._connections.get(family) != connection:
             self._past.setdefault(family, []).extend(self._doors.get(family, ()))
         self._connections[family] = connection
@@ -87,7 +94,9 @@ class ModelRegistry:
         self._connections.pop(family, None)
         gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
         kept = [route for doors in self._doors.values() for route in doors]
-        self._counts.keep({route.route for route in kept})
+        names = {route.route for route in kept}
+        self._counts.keep(names)
+        self._breakers.keep(names)
         for model in (route.model for route in gone):
             if not any(route.model is model for route in kept):
                 self._leaving[id(model)] = model

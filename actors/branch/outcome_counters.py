@@ -21,7 +21,8 @@ class OutcomeCounter:
     """Counter of attempts at one route under one generation of its breaker, since the last report, except for
     ``in_flight``.
 
-    Calls that the branch itself refuses are not counted, nor is the time in the queue.
+    Calls that the branch itself refuses are not counted, except for those that a breaker gave back; nor is the time in
+    the queue.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class OutcomeCounter:
         "begun",
         "ended",
         "failed",
+        "given_back",
         "in_flight",
         "input_tokens",
         "latency_s",
@@ -51,7 +53,7 @@ class OutcomeCounter:
         self._anew()
 
     def _anew(self) -> None:
-        self.begun = self.answered = self.slow = self.input_tokens = self.output_tokens = 0
+        self.begun = self.answered = self.slow = self.input_tokens = self.output_tokens = self.given_back = 0
         self.failed: dict[str, int] = {}
         self.latency_s = self.retry_after_s = self.timed_out_s = 0.0
         self.samples: list[tuple[float, int]] = []
@@ -103,7 +105,7 @@ class OutcomeCounter:
 
     def has_new(self) -> bool:
         """Return whether anything was counted since the last report."""
-        return bool(self.begun or self.answered or self.failed)
+        return bool(self.begun or self.answered or self.failed or self.given_back)
 
     def take_signals(self, route: str, pool: str, generation: int, in_flight: int) -> RouteSignals:
         """Return the counts and reset them. ``in_flight``: attempts in flight at this route, of every generation."""
@@ -115,7 +117,7 @@ class OutcomeCounter:
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
             self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
             rate if isinstance(rate, RateLimits) else None, self.message, in_flight,
-            self.timed_out_s, tuple(self.prompts), None if at_server is None else at_server(),
+            self.timed_out_s, tuple(self.prompts), None if at_server is None else at_server(), self.given_back,
         )  # fmt: skip
         self._anew()
         return signals

@@ -176,7 +176,9 @@ class JournalReader:
             late = {(each.event.goal, _attempt(each.event)) for each in met}
             for batch in turn.batches:
                 for event in batch:
-                    if isinstance(event, _ENDING) and (event.goal, _attempt(event)) not in late:
+                    if isinstance(event, events.GivenBack):
+                        live.pop(flight_key(event.goal, event.attempt), None)  # it was no attempt
+                    elif isinstance(event, _ENDING) and (event.goal, _attempt(event)) not in late:
                         met += _settled(k, event, turn.at_s, before.get(event.goal), live)
             out = step(k, program, turn)
             for command in out:

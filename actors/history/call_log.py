@@ -108,6 +108,8 @@ class _CallLogReader:
                         yield from self._answered(event)
                     elif isinstance(event, events.AttemptFailed):
                         self._broke(event)
+                    elif isinstance(event, events.GivenBack):
+                        self._given_back(event)
             if self._program is not None:
                 for command in step(self._k, self._program, turn):
                     if isinstance(command, commands.Call):
@@ -137,6 +139,11 @@ class _CallLogReader:
         line = self._open.get((event.goal, event.sample))
         if line is not None:
             line.status, line.failure = "failed", str(event.failure.kind)
+
+    def _given_back(self, event: events.GivenBack) -> None:
+        line = self._open.get((event.goal, event.sample))
+        if line is not None and line.attempts:
+            line.attempts -= 1  # nothing was sent
 
     def _answered(self, event: events.Answered | events.ReplyRecalled) -> Iterator[CallLogEntry]:
         line = self._open.pop((event.goal, event.sample), None)

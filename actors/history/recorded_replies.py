@@ -177,7 +177,7 @@ class _EventHistory:
                 self.runs[command.goal] = tool_key(command.tool, command.arguments)
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.AttemptFailed)):
+                if isinstance(event, (events.Answered, events.AttemptFailed, events.GivenBack)):
                     self.asked.pop((event.goal, event.attempt), None)
 
 

@@ -117,6 +117,14 @@ def _failure(k: State, seen: Facts) -> Facts:
     return {**failure_facts(seen["failure"]), **where, **rest, **alike}
 
 
+def _given_back(k: State, seen: Facts) -> Facts:
+    share = k.shares[seen["place"]]
+    return {
+        "route": named(k.terms.routes[seen["place"]]), "breaker_generation": seen["generation"],
+        "own_generation": share.generation, "again_s": seen["again_s"],
+    }  # fmt: skip
+
+
 def _elsewhere(k: State, seen: Facts) -> Facts:
     return {"route": named(k.terms.routes[seen["place"]]), "why": k.shares[seen["place"]].why}
 
@@ -174,6 +182,7 @@ def _prefix(k: State, seen: Facts) -> Facts:
 _FACTS: dict[str, Callable[[State, Facts], Facts]] = {
     "retry": _retry, "backoff": _backoff, "asked": _asked, "over_budget": _over_budget, "blocked": _failure,
     "paused": _failure, "refused": _failure, "too_large": _failure, "given_up": _failure, "goes_elsewhere": _elsewhere,
+    "given_back": _given_back,
     "hedged": _hedged, "tally": _tally, "join": _join, "ended": _ended, "tool_failed": _tool_failed,
     "waits_for_prefix": _prefix,
     "resample": lambda k, seen: {**_without(seen, "sample"), "next_sample": seen["sample"]},

@@ -25,7 +25,7 @@ def concerned(event: events.Event, k: State | None, goals: Collection[int]) -> i
         return int(named_goal)
     if k is None:
         return 0
-    if isinstance(event, (events.Answered, events.AttemptFailed)):
+    if isinstance(event, (events.Answered, events.AttemptFailed, events.GivenBack)):
         flight = k.flights.get(flight_key(event.goal, event.attempt))
         return next((each for each in flight.followers if each in goals), 0) if flight is not None else 0
     if isinstance(event, events.ReplyRecalled):
@@ -52,6 +52,11 @@ def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...])
             return what, _attempt_facts(event, k, routes)
         case events.ReplyRecalled():
             return what, {"sample": event.sample, "reply": reply_facts(event.reply, None)}
+        case events.GivenBack():
+            return what, {
+                "sample": event.sample, "attempt": event.attempt, "by": event.by, "again_s": event.again_s,
+                "generation": event.generation,
+            }  # fmt: skip
         case events.Observed():
             return what, {
                 "value": to_json_value(event.value), "failure": failure_facts(event.failure) or None,

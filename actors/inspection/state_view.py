@@ -109,7 +109,7 @@ def goal_facts(k: State, goal: Goal) -> Facts:
     """Return the current state of a goal."""
     facts: Facts = {
         "goal": goal.id, "kind": goal.kind, "row": goal.row, "parent": goal.parent, "depth": goal.depth,
-        "status": goal.status.name.lower(), "sample": goal.sample, "attempts": goal.tries,
+        "status": goal.status.name.lower(), "sample": goal.sample, "attempts": goal.tries - goal.unsent,
         "constructor": goal.constructor, "value": to_json_value(goal.value), "answer": to_json_value(goal.answer),
         "failure": failure_facts(goal.failure) or None,
     }  # fmt: skip

@@ -50,7 +50,7 @@ def _turn_text(flat: list[events.Event]) -> Iterator[str]:
 
 _NAMES: dict[type, str] = {
     events.Answered: "calls answered", events.ReplyRecalled: "calls answered from memory",
-    events.AttemptFailed: "attempts failed",
+    events.AttemptFailed: "attempts failed", events.GivenBack: "calls given back unsent",
     events.GoalMade: "goals made", events.Observed: "tool runs over", events.ChildJobEnded: "child jobs ended",
     events.RowsRead: "windows of rows", events.PermitsGranted: "grants", events.AnswerGiven: "answers from outside",
     events.ShardReported: "reports of shards",
@@ -65,6 +65,8 @@ def _one(event: events.Event) -> str:
             return f"goal {event.goal} answered{remembered}{text}"
         case events.AttemptFailed():
             return f"goal {event.goal} failed an attempt: {_failed(event.failure)}"
+        case events.GivenBack():
+            return f"goal {event.goal}: its call came back unsent, the breaker of its route is open"
         case events.GoalMade(value=[place, preview, *_]):
             return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _TEXT_CHARS_MAX)!r} at {place}"
         case events.GoalMade():
@@ -144,7 +146,8 @@ def _failures(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
             goal = now[2].goals[goal_id]
             if goal.kind != VOTE:
                 found.append({
-                    "goal": goal_id, "row": goal.row, "kind": goal.kind, "attempts": goal.tries, "turn": now[0],
+                    "goal": goal_id, "row": goal.row, "kind": goal.kind, "attempts": goal.tries - goal.unsent,
+                    "turn": now[0],
                     "at_s": now[1], "failure": failure_facts(seen["failure"]),
                 })  # fmt: skip
         elif what == "event" and isinstance(seen["event"], events.RowsRead):

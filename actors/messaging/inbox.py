@@ -95,7 +95,7 @@ class DurableTurn:
                 if type(event) is answered:  # nearly all events are of this type
                     paid.append((event.hash, seq, position))
                     ended.append(event.goal << 20 | event.attempt)  # ``flight_key``
-                elif type(event) is events.AttemptFailed:
+                elif type(event) is events.AttemptFailed or type(event) is events.GivenBack:
                     self.ended.append(flight_key(event.goal, event.attempt))
                 elif type(event) is events.PermitsGranted:
                     self.granted.append(event)

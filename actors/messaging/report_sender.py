@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from actors.ports.runtime import Runtime
-from cortex.scheduler.reports import ProgressReport
+from cortex.scheduler.reports import ProgressReport, ReportAnswer
 
 REPORT_S = 0.25
 """Seconds between two reports, until the cortex sets another interval."""
@@ -18,20 +18,25 @@ AGAIN_S = 1.0
 """Seconds before an unacknowledged report is sent again."""
 
 _encoder = msgspec.msgpack.Encoder()
+_answer_decoder = msgspec.msgpack.Decoder(ReportAnswer)
 
 
 class ReportSender:
     """Sender of reports.
 
     ``made`` returns the report of a number; ``more`` returns whether there is anything to report after it. While
-    nothing happens nothing is sent: the last report says that its sender is idle.
+    nothing happens nothing is sent: the last report says that its sender is idle. ``heard`` takes each answer.
     """
 
-    def __init__(self, runtime: Runtime, made: Callable[[int], ProgressReport], more: Callable[[], bool]) -> None:
+    def __init__(
+        self, runtime: Runtime, made: Callable[[int], ProgressReport], more: Callable[[], bool],
+        heard: Callable[[ReportAnswer], None] = lambda answer: None,
+    ) -> None:  # fmt: skip
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._made = made
         self._more = more
+        self._heard = heard
         self._number = 0
         self._wanted_s = REPORT_S
         self._reported_s = float("-inf")
@@ -78,7 +83,9 @@ class ReportSender:
 
     async def _acknowledged(self, blob: bytes) -> bool:
         try:
-            self._wanted_s = max(URGENT_S, float(await self._cortex.ask("report", blob)))
+            answer = _answer_decoder.decode(await self._cortex.ask("report", blob))
         except Exception:  # unreachable, gone or restarting: the next cortex shall have the report
             return False
+        self._wanted_s = max(URGENT_S, answer.after_s)
+        self._heard(answer)
         return True

@@ -16,14 +16,12 @@ import msgspec
 from actors.limits.budgets import NoteBudgets
 from actors.limits.shared_accounts import ADDRESS, AccountSharing
 from actors.ports.runtime import PeerGone, Runtime
-from actors.scheduler.breaker_mirror import BreakerMirror
 from actors.scheduler.status_view import SchedulerStatus
 from actors.scheduler.supervisor import Supervisor
 from cortex.scheduler import autoscaling, job_families, protocol, step
 from cortex.scheduler.budgets import BudgetRequest
 from cortex.scheduler.reports import Claims, Grant, ProgressReport, staff_digest
 from cortex.scheduler.state import NEVER, SchedulerSettings, SchedulerState
-from policies.failures.breaker import BreakerState
 from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget
 
@@ -65,8 +63,6 @@ class Cortex:
         self._supervisor = Supervisor(runtime, self._post)
         self._sharing = AccountSharing(runtime, self._state, self._step)
         self._books = NoteBudgets(runtime.notes, lambda: runtime.now_s())
-        self.mirror = BreakerMirror()
-        """Mirror of the breakers, for listeners."""
         self._sent_staff: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
         """Branches and workers last sent to each job's channel; None: the channel has an outdated list."""
         self._condemned: dict[str, str] = {}
@@ -176,8 +172,8 @@ class Cortex:
             self._watch_task.cancel()
             self._watch_task = asyncio.get_running_loop().create_task(self._make_room())
 
-    async def report(self, blob: bytes) -> float:
-        """Take a progress report of a branch or worker. Return the seconds until its next report is wanted."""
+    async def report(self, blob: bytes) -> bytes:
+        """Take a progress report of a branch or worker. Return a ``ReportAnswer``."""
         report = _report_decoder.decode(blob)
         at_s = self._runtime.monotonic_s()
         self._supervisor.known[report.subject] = report.incarnation
@@ -185,7 +181,7 @@ class Cortex:
         one = self._state.members.get(report.subject)
         if report.phase == "draining" and one is not None and one.state == "up":
             self._step(protocol.DrainMember(at_s, "its node", report.subject))
-        return step.report_after_s(self._state, report)
+        return _encoder.encode(step.report_answer(self._state, report))
 
     async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
         """Return whether a run of this tool may begin, else after how many seconds to ask again, and the breaker's
@@ -275,8 +271,6 @@ class Cortex:
                 order, protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
             ):
                 self._supervisor.carry_out(order)
-            elif isinstance(order, protocol.BreakerMoved):
-                self.mirror.moved(order.subject, BreakerState(order.new))
             elif isinstance(order, protocol.MembersChanged):
                 for job in list(self._sent_staff):
                     self._send_staff(job)

@@ -87,6 +87,14 @@ def other_of(k: State, flight: InFlightAttempt) -> InFlightAttempt | None:
     return other if other is not None and not other.abandoned and other.hash == flight.hash else None
 
 
+def never_sent(k: State, other: InFlightAttempt, flight: InFlightAttempt) -> None:
+    """Let the goals of an attempt that was never sent await the other one. A hedge that was not sent is none."""
+    if flight.attempt > other.attempt:
+        k.retries = max(0, k.retries - 1)
+        k.tally.hedges -= 1
+    leave_to(k, other, flight)
+
+
 def leave_to(k: State, other: InFlightAttempt, flight: InFlightAttempt) -> None:
     """Let all goals that await this failed attempt await the other one."""
     goal = k.goals[flight.goal]

@@ -5,6 +5,7 @@ Every function handles one flight of K and returns, as data, what remains to be 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
@@ -25,6 +26,9 @@ from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retr
 
 _REMEMBERED = ReplyTimings(reused=True)
 _DRAW_BYTES = 6
+REST_S = 1.0
+"""Seconds for which a route rests at most after a call came back from an open breaker that K has not heard of. A grant
+takes milliseconds; a lost one is repeated with the next claim, after 5 s at most."""
 
 
 def drawn(call_id: str, attempt: int) -> float:
@@ -221,6 +225,49 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
         if verdict is not None:
             verdicts.append(verdict)
     return verdicts
+
+
+def given_back(k: State, event: events.GivenBack) -> None:
+    """Take back a call that met an open breaker at its branch. Its goals are open again at once, for a fallback too.
+
+    The scheduler's grants say when the route may be used again. If the branch knew more of the breaker than K does, the
+    grant that says so is on its way or is lost: the route rests `REST_S` then, so that calls do not go to and fro.
+    """
+    key = flight_key(event.goal, event.attempt)
+    flight = k.flights.get(key)
+    if flight is None or flight.submission:
+        return
+    share = k.shares[flight.route]
+    if share.generation < event.generation:
+        rest_s = min(event.again_s, REST_S) if event.again_s else REST_S
+        share.hold_until_s = max(share.hold_until_s, k.at_s + rest_s)
+    if k.on_decision is not None:
+        seen = {"place": flight.route, "generation": event.generation, "again_s": event.again_s}
+        k.on_decision(event.goal, "given_back", seen)
+    take_back(k, (key,))
+
+
+def take_back(k: State, keys: Iterable[int]) -> None:
+    """Take back attempts that were never sent: their permits and their money are free, and their goals are open
+    again.
+    """
+    for key in keys:
+        flight = k.flights.pop(key)
+        release_permit(k, flight, None, paid=False)
+        no_longer_asking(k, flight)
+        if flight.prefix:
+            prefix_settled(k, flight, warmed=False)
+        k.ledger.release(flight.charge)
+        k.ledger.attempts -= 1
+        goal = k.goals.get(flight.goal)
+        if goal is not None:
+            goal.unsent += 1
+        asking = asked_by(k, flight)
+        if asking and (other := hedging.other_of(k, flight)) is not None:
+            hedging.never_sent(k, other, flight)
+            continue
+        for each in asking:
+            reopen(k, each)
 
 
 def asked_by(k: State, flight: InFlightAttempt) -> list[Goal]:

@@ -97,7 +97,7 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
-    if goal.question == question:
+    if goal.question == question and goal.tries > goal.unsent:
         k.tally.retries += 1
     _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from cortex.admission.pauses import block
 from cortex.admission.permits import release_permit
-from cortex.calls.attempts import asked_by, assume, broke, drawn, no_longer_asking
+from cortex.calls.attempts import asked_by, assume, broke, drawn, no_longer_asking, take_back
 from cortex.calls.program_hooks import Out, give_up
 from cortex.goals.lifecycle import reopen
 from cortex.state import commands, events
@@ -256,18 +256,4 @@ def _give_up(k: State, keys: Iterable[int]) -> None:
         goals = asked_by(k, flight)
         assume(k, flight, bool(goals))
         for goal in goals:
-            reopen(k, goal)
-
-
-def take_back(k: State, keys: Iterable[int]) -> None:
-    """Take back attempts that were never sent: their permits and their money are free, and their goals are open
-    again.
-    """
-    for key in keys:
-        flight = k.flights.pop(key)
-        release_permit(k, flight, None, paid=False)
-        no_longer_asking(k, flight)
-        k.ledger.release(flight.charge)
-        k.ledger.attempts -= 1
-        for goal in asked_by(k, flight):
             reopen(k, goal)

@@ -40,7 +40,7 @@ def _goals(k: State) -> Iterator[str]:
             yield f"{line}: {goal.story()}"
         if goal.id != goal_id or not 0 < goal_id < k.next_goal:
             yield f"goal {goal.id} stands under {goal_id}, the next is {k.next_goal}"
-        if not 0 <= goal.tries <= TRIES_MAX or not 0 <= goal.throttles <= goal.broken:
+        if not 0 <= goal.unsent <= goal.tries <= TRIES_MAX or not 0 <= goal.throttles <= goal.broken:
             yield f"goal {goal_id}: {goal.tries} tries, {goal.broken} broken, {goal.throttles} throttled"
 
 

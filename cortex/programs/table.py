@@ -394,7 +394,7 @@ class Table(Program, frozen=True, dict=True):
         return {
             "kind": "succeeded" if failure is None else str(failure.kind),
             "stop_reason": reply.stop_reason if reply is not None else None,
-            "model": reply.model if reply is not None else None, "attempts": goal.tries - reused,
+            "model": reply.model if reply is not None else None, "attempts": goal.tries - goal.unsent - reused,
             "latency_s": elapsed_s, "input_tokens": input_tokens, "output_tokens": output_tokens,
             "cost_usd": None if nusd is None else nusd / 1_000_000_000, "reused": reused,
         }  # fmt: skip

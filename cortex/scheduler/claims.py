@@ -249,6 +249,7 @@ def forget(state: SchedulerState) -> None:
     for name in [name for name, pool in state.pools.items() if _forgotten(state, name)]:
         for route in state.pools.pop(name).routes:
             del state.routes[route]
+            state.not_closed.pop(route, None)
     old_s = state.at_s - FORGET_S
     for name in [name for name, tool in state.tools.items() if tool.asked_s < old_s]:
         del state.tools[name]

@@ -10,7 +10,7 @@ import msgspec
 
 from cortex.scheduler import health
 from cortex.scheduler.protocol import BreakerMoved, Command
-from cortex.scheduler.reports import PACED_BY, Claim, RouteSignals
+from cortex.scheduler.reports import PACED_BY, BreakerStanding, Claim, RouteSignals
 from cortex.scheduler.state import NEVER, JobClaims, PoolState, RouteState, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import Breaker, BreakerState
@@ -172,6 +172,7 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
         signals.samples,
     )
     throttled = failed.get(_THROTTLED, 0)
+    route.given_back += signals.given_back
     if signals.answered:
         route.answered_s = at_s
     timed_out = failed.get(_TIMED_OUT, 0) if failed and _answers_others(signals, route, at_s) else 0
@@ -219,6 +220,7 @@ def _judge(
         good, bad, void = breaker.sorted_out("route", signals.answered, failed)
     else:
         good, bad, void = signals.answered, 0, 0
+    void += signals.given_back  # a probe that was not sent makes room for another
     if not good + bad + void:
         return
     own = route.breaker
@@ -274,13 +276,30 @@ def moved(state: SchedulerState, name: str, was: breaker.BreakerMove, out: list[
     route = state.routes[name]
     out.append(BreakerMoved(f"route:{name}", was.old, was.new, was.why))
     if was.new is BreakerState.CLOSED:
+        state.not_closed.pop(name, None)
         state.pools[route.pool].probed_s = -NEVER  # the account answers: its other routes need not wait their minute
+    else:
+        state.not_closed[name] = True
     touch(state, route.pool)
     for job_name in route.jobs:
         job = state.jobs[job_name]
         job.holds[name].probes = 0
         send(state, job)
     state.wake(breaker.due_at_s(route.breaker, state.at_s))
+
+
+def standings(state: SchedulerState) -> tuple[BreakerStanding, ...] | None:
+    """Return the breakers that are not closed, for the branches; None while a restarted scheduler waits for the claims
+    that bring them.
+    """
+    if state.at_s < state.silent_until_s:
+        return None
+    return tuple([_standing(name, state.routes[name].breaker, state.at_s) for name in state.not_closed])
+
+
+def _standing(name: str, own: Breaker, at_s: float) -> BreakerStanding:
+    for_s = max(0.0, own.until_s - at_s) if own.state is BreakerState.OPEN else 0.0
+    return BreakerStanding(name, own.state, own.generation, for_s)
 
 
 def send(state: SchedulerState, job: JobClaims) -> None:

@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from policies.failures.breaker import BreakerState
 from policies.limits.limit import RateLimits
 
 
@@ -56,6 +57,9 @@ class RouteSignals(_Wire, frozen=True):
     at_server: tuple[int, int] | None = None
     """Requests that the server works on, and requests that wait there, of anybody, as its metrics told since the last
     report; None: they told nothing."""
+    given_back: int = 0
+    """Calls that met an open breaker at the branch and went back to their channels unsent. They are in no other
+    count."""
 
 
 class ToolSignals(_Wire, frozen=True):
@@ -92,6 +96,29 @@ class ProgressReport(_Wire, frozen=True):
     """Attempts or runs that this incarnation has ended."""
     routes: tuple[RouteSignals, ...] = ()
     tools: tuple[ToolSignals, ...] = ()
+
+
+class BreakerStanding(_Wire, frozen=True):
+    """Breaker of a route that is not closed."""
+
+    route: str
+    state: BreakerState
+    generation: int
+    """Generation of this stay: a call that was granted in an earlier one must not be sent."""
+    for_s: float = 0.0
+    """Seconds until an open breaker is probed; 0: it is half open."""
+
+
+class ReportAnswer(_Wire, frozen=True):
+    """Answer of the scheduler to a progress report."""
+
+    after_s: float
+    """Seconds until the next report is wanted."""
+    cortex: str = ""
+    """Incarnation of the scheduler."""
+    breakers: tuple[BreakerStanding, ...] | None = ()
+    """Breakers of all routes that are not closed. None: a restarted scheduler does not know them yet, so that what was
+    said before stands."""
 
 
 class Claim(_Wire, frozen=True):

@@ -159,6 +159,8 @@ class RouteState(msgspec.Struct):
     ignored."""
     answered_s: float = -NEVER
     """Time of the latest report with answers."""
+    given_back: int = 0
+    """Calls that met its open breaker at a branch and were not sent."""
 
 
 class PoolState(msgspec.Struct):
@@ -302,6 +304,8 @@ class SchedulerState(msgspec.Struct):
     families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Families of more than one job: the root's name, and the members (``job_families``)."""
     routes: dict[str, RouteState] = msgspec.field(default_factory=dict)
+    not_closed: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Routes whose breaker is not closed: branches are told of them with every answer to a report."""
     pools: dict[str, PoolState] = msgspec.field(default_factory=dict)
     tools: dict[str, ToolState] = msgspec.field(default_factory=dict)
     members: dict[str, Member] = msgspec.field(default_factory=dict)

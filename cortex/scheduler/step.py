@@ -45,7 +45,7 @@ from cortex.scheduler.protocol import (
     TimePassed,
     ToolRunRequested,
 )
-from cortex.scheduler.reports import Grant, ProgressReport
+from cortex.scheduler.reports import Grant, ProgressReport, ReportAnswer
 from cortex.scheduler.state import LEASE_S, NEVER, SchedulerSettings, SchedulerState
 from policies.limits.limit import NO_CAPS
 from policies.limits.tenancy import NOTHING
@@ -81,6 +81,7 @@ __all__ = [
     "TimePassed",
     "ToolRunRequested",
     "report_after_s",
+    "report_answer",
     "step",
 ]
 
@@ -151,6 +152,11 @@ def report_after_s(state: SchedulerState, report: ProgressReport | None = None) 
         if route is not None and state.at_s - state.pools[route.pool].grew_s < own.report_s:
             after_s = min(after_s, SOON_S)
     return max(after_s, len(state.members) / own.reports_per_s)
+
+
+def report_answer(state: SchedulerState, report: ProgressReport) -> ReportAnswer:
+    """Return the answer to a report that was just taken in."""
+    return ReportAnswer(report_after_s(state, report), state.cortex, pools.standings(state))
 
 
 def _reported(state: SchedulerState, report: ProgressReport, out: list[Command]) -> None:

@@ -137,6 +137,20 @@ class AttemptFailed(_Event, frozen=True, tag="broke"):
     by: str = ""
 
 
+class GivenBack(_Event, frozen=True, tag="given_back"):
+    """A call met an open breaker at its branch and was given back: nothing was sent, so that it was no attempt."""
+
+    goal: int
+    sample: str
+    attempt: int
+    generation: int = 0
+    """Generation of the breaker as the branch knew it, later than the call's."""
+    again_s: float = 0.0
+    """Seconds until the open breaker is probed; 0: it is half open, or the time is not known."""
+    by: str = ""
+    """Name of the branch."""
+
+
 class Observed(_Event, frozen=True, tag="observed"):
     """A tool run ended: it read or changed external state."""
 
@@ -346,7 +360,7 @@ Event = (
     | ResultsWritten | LimitsSet
     | Stopped | Resumed | Ticked | SubmissionIntended | SubmissionAccepted | SubmissionRejected | SubmissionUncertain
     | SubmissionUnreadable | ResultsCollected | GoalMade
-    | AnswerGiven | RowsReopened | BudgetLeased | ShardReported
+    | AnswerGiven | RowsReopened | BudgetLeased | ShardReported | GivenBack
 )  # fmt: skip
 
 

@@ -153,6 +153,8 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """Key of the source row that the goal was made for; empty if none."""
     assumed: dict[int, LostAttempt] | None = None
     """Attempts given up as lost, and the charge for each until its reply arrives."""
+    unsent: int = 0
+    """Number of the `tries` that were taken back before anything was sent: they count as none."""
 
     @property
     def joined(self) -> bool:

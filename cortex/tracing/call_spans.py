@@ -221,6 +221,13 @@ class CallSpans:
                 self.close_call(node, end_s, failure.kind, {})
                 node.open_s = self._now.at_s
 
+    def given_back(self, event: events.GivenBack) -> None:
+        """Take a call that met an open breaker: it was never sent, so that it has no span."""
+        node = self._traces.known(event.goal)
+        flight = node.flights.pop(event.attempt, None) if node is not None else None
+        if flight is not None and node is not None and node.call is not None and node.call.key == flight.call:
+            node.call.attempts -= 1
+
     def recalled(self, event: events.ReplyRecalled) -> None:
         """Take a reply out of the reply cache: the call was never sent."""
         node = self._traces.known(event.goal)

@@ -49,6 +49,7 @@ class Tracer:
         self._job = JobSpans(state, now)
         self._take: dict[type, Callable[[Any], None]] = {
             events.AttemptFailed: self._calls.failed,
+            events.GivenBack: self._calls.given_back,
             events.ReplyRecalled: self._calls.recalled,
             events.Rejoined: self._rejoined,
             events.Observed: self._calls.observed,

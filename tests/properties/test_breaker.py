@@ -1,4 +1,4 @@
-"""The breaker's promises under any interleaving, and its mirror in pybreaker, which equals it at every step."""
+"""The breaker's promises under any interleaving, and pybreaker's at a branch, which equals it at every step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actors.scheduler.breaker_mirror import BreakerMirror
+from actors.branch.route_breakers import CircuitBreakerError, RouteBreakers
+from cortex.scheduler.reports import BreakerStanding, ReportAnswer
 from policies.failures import breaker
 from policies.failures.breaker import Breaker, BreakerMove, BreakerPolicy, BreakerState
 
@@ -31,6 +32,12 @@ class Call(msgspec.Struct, eq=False):
     generation: int
 
 
+def answer(**breakers: Breaker) -> ReportAnswer:
+    """Return what a scheduler with these breakers, by route, answers to a report."""
+    shut = {name: one for name, one in breakers.items() if one.state is not BreakerState.CLOSED}
+    return ReportAnswer(1.0, "c", tuple(BreakerStanding(name, one.state, one.generation) for name, one in shut.items()))
+
+
 class World(RuleBasedStateMachine):
     """Any order of calls, answers, losses, blocks and waits. The truth about each probe is kept beside the breaker."""
 
@@ -41,17 +48,15 @@ class World(RuleBasedStateMachine):
         self.unresolved: list[Probe] = []
         self.calls: list[Call] = []
         self.blocked_probes_s: list[float] = []
-        self.heard: list[tuple[str, str]] = []
-        self.moves: list[tuple[str, str]] = []
-        self.mirror = BreakerMirror(lambda _subject, old, new: self.heard.append((old, new)))
+        self.branch = RouteBreakers("branch:0", lambda: self.at_s)
+        self.at_branch = self.branch.of("route")
 
     def _took(self, generation: int, moved: BreakerMove | None) -> None:
         if moved is not None:
             assert moved.new == self.breaker.state != moved.old
             assert moved.why or moved.new is BreakerState.HALF_OPEN
             assert generation in (self.breaker.generation - 1, self.breaker.generation)
-            self.moves.append((moved.old, moved.new))
-            self.mirror.moved("route", moved.new)
+            self.branch.heard(answer(route=self.breaker))
 
     def _told(self, generation: int, kind: str, n: int, draw: float, slow: bool, retry_after_s: float) -> None:
         before = msgspec.structs.replace(self.breaker, waves=[])
@@ -139,9 +144,19 @@ class World(RuleBasedStateMachine):
         assert wanted <= (1 if self.breaker.blocked else P.probes)
 
     @invariant()
-    def the_mirror_is_equal(self) -> None:
-        assert self.mirror.state("route") == self.breaker.state
-        assert self.heard == self.moves
+    def a_branch_that_hears_sends_what_is_granted_now_and_nothing_of_before(self) -> None:
+        self.branch.heard(answer(route=self.breaker))
+        assert self.at_branch.state == self.breaker.state
+        for generation in range(self.breaker.generation + 1):
+            try:
+                if self.at_branch.shut:
+                    self.at_branch.admit(generation)
+                sent = True
+            except CircuitBreakerError:
+                sent = False
+            now = generation == self.breaker.generation
+            state = self.breaker.state
+            assert sent == (state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and now))
 
     @invariant()
     def it_stays_small(self) -> None:
@@ -161,20 +176,17 @@ TestWorld.settings = settings(max_examples=300, stateful_step_count=50, deadline
 @settings(deadline=None)
 def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> None:
     values = {subject: Breaker() for subject in "abc"}
-    lines: list[str] = []
-    mirror = BreakerMirror()
-    mirror.listen(lambda subject, _old, _new: lines.append(subject))
+    branch = RouteBreakers("branch:0", lambda: 0.0)
     at_s = 0.0
     for subject, what, seconds in walk:
         at_s += seconds
         value = values[subject]
         if what == "pass":
-            moved = breaker.passed(P, value, at_s)
+            breaker.passed(P, value, at_s)
         else:
             good, bad = (4, 0) if what == "good" else (0, 4)
-            moved = breaker.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
-        number = len(lines)
-        if moved:
-            mirror.moved(subject, moved.new)
-        assert lines[number:] == ([subject] if moved else [])
-        assert {name: mirror.state(name) for name in values} == {name: str(one.state) for name, one in values.items()}
+            breaker.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
+        before = {name: branch.of(name).state for name in values if name != subject}
+        branch.heard(answer(**values))
+        assert before == {name: branch.of(name).state for name in values if name != subject}
+        assert {name: branch.of(name).state for name in values} == {name: str(one.state) for name, one in values.items()}

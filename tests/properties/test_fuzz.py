@@ -52,9 +52,9 @@ PROGRAMS: dict[str, Program] = {
 }
 
 DEEDS = (
-    *("answered",) * 7, *("broke",) * 4, "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense", "granted",
-    "leased", "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written", "submission",
-    "told", "told", "made", "reported",
+    *("answered",) * 7, *("broke",) * 4, "given_back", "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense",
+    "granted", "leased", "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written",
+    "submission", "told", "told", "made", "reported",
 )  # fmt: skip
 BATCHED = (*DEEDS, *("submission",) * 15)
 TEXTS = ("ok", "", "split:2", "split:9", "?", "w1")
@@ -107,6 +107,11 @@ class Fuzz:
     def broke(self) -> events.Event | None:
         call = self.of(commands.Call)
         return call and events.AttemptFailed(call.goal, call.sample, call.attempt, self.bad())
+
+    def given_back(self) -> events.Event | None:
+        call = self.of(commands.Call)
+        again_s = self.chance.choice([0.0, 0.3, 8.0])
+        return call and events.GivenBack(call.goal, call.sample, call.attempt, self.chance.randint(0, 4), again_s)
 
     def recalled(self) -> events.Event | None:
         call = self.of(commands.Call)

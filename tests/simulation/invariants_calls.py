@@ -76,6 +76,10 @@ class CallsWatch(Observer):
                     self._paid(record, books, call, event)
                 elif type(event) is events.AttemptFailed:
                     self._broke(record, books, event, turn.at_s)
+                elif type(event) is events.GivenBack:
+                    call = self._back(record, books, event.goal, event.attempt)
+                    if call is not None:
+                        self._committed[spoken(call.body)] -= 1
                 elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)

@@ -251,7 +251,7 @@ class LeasesWatch(Observer):
         names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.AttemptFailed)):
+                if isinstance(event, (events.Answered, events.AttemptFailed, events.GivenBack)):
                     for job, name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.PermitsGranted) and not k.terms.routes[event.route].batched:

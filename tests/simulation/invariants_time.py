@@ -107,7 +107,7 @@ class TimeWatch(Observer):
         assert record.k is not None
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.AttemptFailed)):
+                if isinstance(event, (events.Answered, events.AttemptFailed, events.GivenBack)):
                     was_out = times.out.pop((event.goal, event.attempt), None)
                     if type(event) is events.Answered and was_out is not None:
                         for key in self._others(times, event.goal):

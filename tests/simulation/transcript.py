@@ -22,6 +22,8 @@ def _told(event: Any) -> str:
         return f"granted {event.permits} {text}".strip()
     if isinstance(event, events.AttemptFailed):
         return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
+    if isinstance(event, events.GivenBack):
+        return f"{event.goal}.{event.attempt} given back, generation {event.generation}"
     if isinstance(event, events.Answered):
         return f"{event.goal}.{event.attempt} answered"
     if isinstance(event, events.RowsRead):

@@ -173,6 +173,11 @@ class Stage:
         self.calls.pop((call.goal, call.attempt), None)
         return events.AttemptFailed(call.goal, call.sample, call.attempt, failure(kind, message, **more))
 
+    def given_back(self, call: commands.Call, generation: int, again_s: float = 0.0) -> events.GivenBack:
+        """Return the event of a call that met an open breaker."""
+        self.calls.pop((call.goal, call.attempt), None)
+        return events.GivenBack(call.goal, call.sample, call.attempt, generation, again_s)
+
     def answer(self, text: str = "ok", goal: int = 0) -> list[commands.Command]:
         """Take one turn in which the latest call (of a goal) is answered."""
         return self.turn(self.answered(self.call(goal), text))

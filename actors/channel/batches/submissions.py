@@ -39,6 +39,9 @@ WITHDRAW_S = 10.0
 """Seconds for which a job that has ended waits until the provider has taken the cancellations of its batches."""
 A_DAY_S = 86_400.0
 """Seconds of clock error that are allowed for where the list no longer shows the batch from before the intent."""
+_NO_BRANCH = Failure(FailureKind.TRANSIENT, "no branch was available to submit the batch", sent=False)
+_STAYED_OPEN = Failure(FailureKind.LOST, "the breaker of its route stayed open", sent=False)
+"""Of a kind for which the calls are asked anew: no try of the submission is used up."""
 TRIES_MAX = 3
 SUBMITTING_MAX = 2
 """Submissions that are handed over at once: each is in memory as a whole meanwhile."""
@@ -173,13 +176,16 @@ class SubmissionTracker:
                 await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
                 failure = Failure(FailureKind.TRANSIENT, f"the submitting branch did not answer ({error})")
                 return events.SubmissionUncertain(number, failure)
-            if reply is not None:
+            if reply is not None and not reply.given_back_s:
                 break
-            if self._runtime.now_s() >= until_s:
-                failure = Failure(FailureKind.TRANSIENT, "no branch was available to submit the batch", sent=False)
-                reply = batch_executor.OrderReply(failure)
+            left_s = until_s - self._runtime.now_s()
+            if left_s <= 0:
+                reply = batch_executor.OrderReply(_NO_BRANCH if reply is None else _STAYED_OPEN)
                 break
-            await self._orders.pause(0, None)
+            if reply is None:
+                await self._orders.pause(0, None)
+            else:  # the breaker of the route is open: nothing was sent, so that no try is used up
+                await asyncio.sleep(min(reply.given_back_s, left_s))
         if reply.failure is None:
             return events.SubmissionAccepted(number, reply.name)
         sure = surely_not_made(reply.failure)

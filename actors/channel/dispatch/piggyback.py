@@ -49,7 +49,7 @@ class PiggybackedResults:
         text, blob = answer
         batch = decoded(blob)
         last = batch[-1]
-        assert isinstance(last, (events.Answered, events.AttemptFailed)), "a branch tells of attempts"
+        assert isinstance(last, (events.Answered, events.AttemptFailed, events.GivenBack)), "a branch tells of calls"
         link.brought = number, flight_key(last.goal, last.attempt)
         self._bring(InboxEntry(blob, len(batch), None, batch))
         return text

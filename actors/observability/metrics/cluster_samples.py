@@ -28,6 +28,8 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
     for kind, subjects in (("route", state.routes), ("tool", state.tools), ("node", state.nodes)):
         for name, subject in subjects.items():
             yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker)
+    for name, route in state.routes.items():
+        yield NumberSample("cortex.breaker.given_back", ((SUBJECT, name), (SUBJECT_KIND, "route")), route.given_back)
     for role, count in state.restarts.items():
         yield NumberSample("cortex.restarts", ((ROLE, role),), count)
     for role, count in state.kills.items():

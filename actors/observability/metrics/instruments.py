@@ -100,6 +100,7 @@ _TABLE: Final = (
     Instrument("cortex.breaker.state", "gauge", "1", "0 closed, 1 half open, 2 open"),
     Instrument("cortex.breaker.opened", "counter", "{opening}", "Times that the breaker opened"),
     Instrument("cortex.probes", "counter", "{probe}", "Probes that a half-open breaker permitted"),
+    Instrument("cortex.breaker.given_back", "counter", "{call}", "Calls that came back from an open breaker unsent"),
     Instrument("cortex.restarts", "counter", "{restart}", "Actors started again after a death"),
     Instrument("cortex.kills", "counter", "{kill}", "Actors ended by force"),
     Instrument("cortex.members", "sum", "{actor}", "Branches and workers, by state"),

@@ -121,6 +121,9 @@ class JobMeter:
                 for event in batch:
                     if type(event) is events.AttemptFailed:
                         self._broke(event, turn.at_s)
+                    elif type(event) is events.GivenBack:
+                        if self._places is not None:
+                            self._place(event)
                     elif type(event) in _PROGRESS:
                         progress = True
         if progress:
@@ -223,7 +226,7 @@ class JobMeter:
             found = self._ends[place, kind] = _AttemptOutcomes((*self._own, *self._routes[place]), kind)
         return found
 
-    def _place(self, event: Ended) -> int:
+    def _place(self, event: Ended | events.GivenBack) -> int:
         assert self._places is not None
         place = self._places.pop(flight_key(event.goal, event.attempt), 0)
         return place if place < len(self._routes) else 0

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pybreaker
+import pytest
 
+from actors.channel.leases import lease
 from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
+from actors.messaging.report_sender import REPORT_S
+from cortex.scheduler import protocol
 from cortex.values.limits import JobTerms, Limits, Route
+from policies.failures.breaker import ROUTE
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from policies.limits.limit import PoolCaps
@@ -32,8 +38,13 @@ class World:
         self.runtime = VirtualRuntime()
         self.cortex = self.runtime.find("cortex")
         self.moves: list[tuple[float, str, str]] = []
-        self.cortex.mirror.listen(lambda subject, old, new: self.moves.append((self.now_s(), old, new)))
+        self.cortex._observer = self
         self.sinks: dict[str, ListSink] = {}
+
+    def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
+        """Note the moves of breakers, as an observer of the cortex."""
+        moved = [order for order in out if isinstance(order, protocol.BreakerMoved)]
+        self.moves += [(self.now_s(), order.old, order.new) for order in moved]
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -124,6 +135,41 @@ def _open_spans(moves: list[tuple[float, str, str]]) -> list[tuple[float, float]
 
 def _half_open_spans(moves: list[tuple[float, str, str]]) -> list[tuple[float, float]]:
     return _spans(moves, "half-open")
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_channel_that_has_not_heard_sends_nothing_through_an_open_breaker(
+    stands: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grants that say so are late by three seconds. The branch knows; without its breaker, calls go through."""
+    model, late_s = FunctionModel(pause_s=0.5), 3.0
+    opened: list[float] = []
+    take = lease.Lease._take
+
+    def late(self: Any, *args: Any) -> None:
+        if not opened or not opened[0] <= asyncio.get_running_loop().time() < opened[0] + late_s:
+            take(self, *args)
+
+    monkeypatch.setattr(lease.Lease, "_take", late)
+    if not stands:
+        monkeypatch.setattr(pybreaker.CircuitBreaker, "call", lambda self, function, *args: None)
+
+    async def play(world: World) -> None:
+        model._answer = lambda body: BAD if 20.0 <= world.now_s() < 40.0 else reply("ok")
+        begun: list[float] = []
+        model.asked = _Noting(model.asked, lambda: begun.append(world.now_s()))  # type: ignore[assignment]
+        task = world.job("j", 1_500, PATIENT)
+        await until(lambda: bool(world.moves))
+        opened.append(world.moves[0][0])
+        half_open_s = opened[0] + 0.75 * ROUTE.open_s
+        await asyncio.sleep(late_s)
+        through = [at_s for at_s in begun if opened[0] + REPORT_S < at_s < half_open_s]
+        assert bool(through) is not stands
+        facts = await task
+        assert facts["rows_succeeded"] == 1_500
+        assert _k(world, "j").ledger.attempts == len(begun), "what came back is no attempt"
+
+    live(tmp_path, model, play)
 
 
 def test_a_blocked_account_stops_every_job_of_its_pool_and_one_probe_a_minute_finds_it_well(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from actors.channel.tool_runs import ToolRuns
 from actors.ports.telemetry import JobObservers
 from actors.worker.worker import Worker
-from cortex.scheduler.reports import ProgressReport
+from cortex.scheduler.reports import ProgressReport, ReportAnswer
 from cortex.state import commands, events
 from policies.failures.failure import Failure, FailureKind
 
@@ -33,7 +33,7 @@ class Cortex:
     async def ask(self, method: str, *args: Any) -> Any:
         if method == "report":
             self.reports.append(msgspec.msgpack.decode(args[0], type=ProgressReport))
-            return 0.02
+            return msgspec.msgpack.encode(ReportAnswer(0.02))
         self.asked.append((method, *args))
         return self.answers.pop(0) if self.answers else (True, 0.0, 4)
 

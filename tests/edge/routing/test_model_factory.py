@@ -15,6 +15,7 @@ import rich.pretty
 
 from actors.branch.model_registry import ModelRegistry
 from actors.branch.outcome_counters import OutcomeCounters
+from actors.branch.route_breakers import RouteBreakers
 from actors.providers.credentials.credential import Credential
 from actors.routing import model_factory
 from actors.routing.model_factory import ConnectionSpec, encode, make_model, routes_of, with_prepared
@@ -88,7 +89,7 @@ async def test_no_way_to_print_it_shows_a_key() -> None:
 async def test_who_prepared_it_makes_no_other_door() -> None:
     plain = ConnectionSpec(endpoint="e", credential=CREDENTIAL, route_name="r", pool_name="p")
     spec = await with_prepared(plain)
-    keys = ModelRegistry(make_model, OutcomeCounters())
+    keys = ModelRegistry(make_model, OutcomeCounters(), RouteBreakers("branch:0", lambda: 0.0))
     (model,) = keys.add("first", encode(spec))
     assert keys.add("second", encode(plain)) == [] and keys.open_route("second", 0).model is model
     assert keys.add("first", encode(plain)) == [] and keys.open_route("first", 0).model is model

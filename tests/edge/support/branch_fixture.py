@@ -13,7 +13,7 @@ from actors.messaging.report_sender import REPORT_S
 from actors.ports.runtime import PeerUnavailable
 from actors.routing.model_factory import ConnectionSpec, encode, lend
 from cortex.journal import codec
-from cortex.scheduler.reports import ProgressReport, RouteSignals
+from cortex.scheduler.reports import BreakerStanding, ProgressReport, ReportAnswer, RouteSignals
 from cortex.state import commands, events
 from policies.limits.limit import RateLimits
 from tests.edge.support.in_process_job import body, reply
@@ -62,13 +62,16 @@ class Cortex:
         self.reports: list[tuple[float, ProgressReport]] = []
         self.deaf = 0
         self.wanted_s = REPORT_S
+        self.incarnation = "cortex/1"
+        self.breakers: tuple[BreakerStanding, ...] | None = ()
+        """Breakers that the next answers tell of."""
 
-    async def report(self, blob: bytes) -> float:
+    async def report(self, blob: bytes) -> bytes:
         self.reports.append((asyncio.get_running_loop().time(), msgspec.msgpack.decode(blob, type=ProgressReport)))
         if self.deaf:
             self.deaf -= 1
             raise PeerUnavailable("cortex")
-        return self.wanted_s
+        return msgspec.msgpack.encode(ReportAnswer(self.wanted_s, self.incarnation, self.breakers))
 
     async def close(self) -> None:
         pass
@@ -87,7 +90,13 @@ class Channel:
         pass
 
     def kinds(self) -> list[str]:
-        return ["answered" if isinstance(e, events.Answered) else str(e.failure.kind) for _, e in self.heard]
+        return [_kind(event) for _, event in self.heard]
+
+
+def _kind(event: Any) -> str:
+    if isinstance(event, events.AttemptFailed):
+        return str(event.failure.kind)
+    return "answered" if isinstance(event, events.Answered) else "given back"
 
 
 class Scene:

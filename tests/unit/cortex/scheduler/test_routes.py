@@ -6,8 +6,12 @@ import itertools
 
 import pytest
 
-from cortex.scheduler.protocol import BreakerMoved, PoolCapped
+from cortex.scheduler.protocol import AllRejoined, BreakerMoved, PoolCapped
+from cortex.scheduler.reports import BreakerStanding, ProgressReport
 from cortex.scheduler.state import SchedulerSettings
+from cortex.scheduler.step import report_answer
+from policies.failures import breaker
+from policies.failures.breaker import BreakerState
 from policies.limits import queueing
 from policies.limits.limit import PoolCaps, RateLimits, ReportedBucket
 from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, Town, out, pushes, told, town
@@ -73,6 +77,61 @@ def test_who_set_a_rate_is_told_to_all_whom_it_binds():
     assert [grant.why for grant in t.post] == [text]
     t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=8)))
     assert t.post[-1].why == ""
+
+
+# -- what branches are told of breakers --------------------------------------------------------------------------------
+
+
+def answer(t: Town):
+    """Return the answer to a report that says nothing."""
+    t.report()
+    return report_answer(t.state, ProgressReport("branch:0", "b1", "node", t.number, "idle"))
+
+
+def test_a_branch_is_told_of_every_breaker_that_is_not_closed():
+    t = town()
+    t.job("a", (ROUTE, OTHER))
+    t.join("a")
+    assert answer(t).breakers == ()
+    t.trip()
+    (told,) = answer(t).breakers
+    assert told == BreakerStanding(ROUTE, BreakerState.OPEN, 1, pytest.approx(t.breaker().until_s - t.at_s))
+    t.trip(OTHER)
+    assert [standing.route for standing in answer(t).breakers] == [ROUTE, OTHER]
+    t.after(1.0)
+    assert answer(t).breakers == tuple(BreakerStanding(name, BreakerState.HALF_OPEN, 2) for name in (ROUTE, OTHER))
+    t.report(generation=2, answered=3)
+    assert [standing.route for standing in answer(t).breakers] == [OTHER]
+    assert answer(t).cortex == t.state.cortex
+
+
+def test_a_restarted_scheduler_says_nothing_of_breakers_until_it_knows_them():
+    t = town()
+    t.join("a")
+    t.trip()
+    t.settle()
+    t.start(again=True)
+    assert answer(t).breakers is None
+    t.join("a")
+    t.tell(AllRejoined(t.at_s))
+    assert [standing.state for standing in answer(t).breakers] == ["open"], "a channel has brought it"
+
+
+def test_probes_that_were_not_sent_make_room_for_others_and_are_counted():
+    t = town()
+    t.join("a")
+    t.settle()
+    t.trip()
+    t.settle()
+    t.after(1.0)
+    t.deliver_all()
+    generation, own = t.breaker().generation, t.breaker()
+    assert breaker.probes_wanted(t.state.settings.breaker, own, t.at_s) == 0
+    t.report(generation=generation, given_back=2)
+    assert (own.state, t.state.routes[ROUTE].given_back) == ("half-open", 2)
+    t.report(generation=0, given_back=5)
+    assert t.state.routes[ROUTE].given_back == 7
+    assert own.probed > 3, "the two are granted anew, those of before the opening were no probes"
 
 
 # -- the breaker of a route --------------------------------------------------------------------------------------------
