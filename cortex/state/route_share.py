@@ -33,8 +33,8 @@ class RouteShare(msgspec.Struct):
     in_flight: int = 0
     """Attempts in flight, abandoned ones included."""
     hold_until_s: float = 0.0
-    """Retry-After of the provider: no call, and no probe, is sent on this route before this time, in seconds since
-    1970."""
+    """Retry-After of the provider, or a second's rest after a call came back from an open breaker: no call, and no
+    probe, is sent on this route before this time, in seconds since 1970."""
     pace: Pace | None = None
     """Rates of the grant; None: no rates."""
     blocked: Failure | None = None

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from actors.branch import batch_executor
+from actors.branch.route_breakers import RouteBreaker
 from actors.channel.batches.submissions import bounds
 from actors.common.errors import UserError
 from actors.ports.runtime import ChannelNotStarted, PeerGone
@@ -62,6 +63,27 @@ async def test_submissions_are_cut_by_count_and_by_bytes(tmp_path: Path) -> None
         job = await Job(tmp_path / "b", connection, limits=limits(bytes_max=size)).to_end()
         whole(job)
         assert server.provider.tally.batches > 3 + 3
+
+
+@pytest.mark.parametrize("times", [3, 40])
+async def test_a_submission_that_meets_an_open_breaker_waits_and_uses_up_no_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Forty times last longer than a submission may take: its calls are taken back and asked anew."""
+    left = times
+
+    def wait_s(self: Any) -> float:
+        nonlocal left
+        left -= 1
+        return 0.02 if left >= 0 else 0.0
+
+    monkeypatch.setattr(RouteBreaker, "wait_s", wait_s)
+    bound = msgspec.structs.replace(limits(submit_timeout_s=0.3), retry=RetryPolicy(attempts_max=1))
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path, connection, limits=bound).to_end()
+        whole(job)
+        assert server.provider.tally.batches == 1
+        assert job.facts["attempts"] == 40
 
 
 async def test_nothing_is_waited_for_where_nothing_can_come(tmp_path: Path) -> None:
