@@ -97,7 +97,7 @@ class MoveLog(pybreaker.CircuitBreakerListener):
 class RouteBreaker:
     """Breaker of one route at one branch. Not thread safe, like the branch that holds it."""
 
-    __slots__ = ("_at_s", "_clock", "_known_until_s", "_storage", "_until_s", "breaker", "generation", "shut")
+    __slots__ = ("_clock", "_known_until_s", "_storage", "_until_s", "breaker", "generation", "shut")
 
     def __init__(self, route: str, clock: Callable[[], float], listener: pybreaker.CircuitBreakerListener) -> None:
         self._clock = clock

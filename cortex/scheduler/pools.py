@@ -18,6 +18,7 @@ from policies.failures.failure import FailureKind
 from policies.failures.route_choice import choose
 from policies.limits import limit, tenancy
 from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSample
+from policies.limits.told_queue import TOLD_S
 
 _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
@@ -175,6 +176,8 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
     route.given_back += signals.given_back
     if signals.answered:
         route.answered_s = at_s
+    if signals.at_server is not None:
+        route.told_s = at_s
     timed_out = failed.get(_TIMED_OUT, 0) if failed and _answers_others(signals, route, at_s) else 0
     if signals.begun or signals.answered or failed or signals.rate is not None or signals.at_server is not None:
         sample = UsageSample(
@@ -213,7 +216,7 @@ def _judge(
     """Let the route's breaker count the outcomes.
 
     ``queues``: the server may queue calls, so that its slowness is no fault; ``timed_out``: calls that timed out while
-    it answered others.
+    it answered others. A server whose own metrics tell of a queue has one, also behind a gateway that limits rates.
     """
     policy, failed = state.settings.breaker, signals.failed
     if failed:
@@ -228,7 +231,8 @@ def _judge(
     asked_s = 0.0 if throttled else signals.retry_after_s
     if queues:
         bad, void = bad - timed_out, void + timed_out
-    slow = 0 if queues else min(signals.slow, good + bad)
+    queued = queues or state.at_s - route.told_s < TOLD_S
+    slow = 0 if queued else min(signals.slow, good + bad)
     was = breaker.observe(
         policy, own, state.at_s, signals.generation, good, bad, slow, asked_s, state.draw() if bad else 0.0, void
     )

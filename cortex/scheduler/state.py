@@ -161,6 +161,8 @@ class RouteState(msgspec.Struct):
     """Time of the latest report with answers."""
     given_back: int = 0
     """Calls that met its open breaker at a branch and were not sent."""
+    told_s: float = -NEVER
+    """Time of the latest report in which the server's own metrics told of its queue."""
 
 
 class PoolState(msgspec.Struct):

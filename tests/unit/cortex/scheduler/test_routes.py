@@ -14,6 +14,7 @@ from policies.failures import breaker
 from policies.failures.breaker import BreakerState
 from policies.limits import queueing
 from policies.limits.limit import PoolCaps, RateLimits, ReportedBucket
+from policies.limits.told_queue import TOLD_S
 from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, Town, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -435,14 +436,49 @@ def test_errors_of_a_server_that_answers_others_open_its_breaker():
     assert t.breaker().state == "open"
 
 
-@pytest.mark.parametrize(("rate", "opened"), [(None, 0), (HEADERS, 1)])
-def test_slow_answers_count_where_the_provider_names_its_limits(rate: RateLimits | None, opened: int):
+SLOW = {
+    # (a server of the user's own, its metrics are read, it names limits, it refuses): slow answers open its breaker
+    (False, False, False, False): False,
+    (False, False, True, False): True,
+    (False, False, False, True): True,
+    (True, False, False, False): False,
+    (True, False, True, False): True,  # a gateway
+    (True, True, False, False): False,
+    (True, True, True, False): False,  # a gateway before a server that queues: its metrics tell so
+    (True, True, False, True): False,
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_the_breaker_of_a_server_that_queues_counts_errors_and_not_slowness(kind: tuple[bool, bool, bool, bool]):
+    own, metrics, names_limits, refuses = kind
+    t = town()
+    t.job("a").queues = own
+    t.join("a")
+    told = {"at_server": (8, 3) if metrics else None, "rate": HEADERS if names_limits else None}
+    if refuses:
+        t.report(begun=30, answered=20, failed={"throttled": 10}, latency_s=20.0, flights=20, **told)
+    for _ in range(5):
+        t.after(2.0)
+        t.report(begun=30, answered=30, slow=30, latency_s=2_000.0, **told)
+    assert t.breaker().opened == SLOW[kind]
+    t.after(40.0)
+    late(t, **told)
+    assert t.breaker().state == "open", "nothing has come from it for long"
+    t = town()
+    t.job("a").queues = own
+    t.join("a")
+    t.report(begun=40, answered=20, failed={"overloaded": 20}, latency_s=20.0, **told)
+    assert t.breaker().state == "open", "half of its results are errors"
+
+
+def test_metrics_that_were_read_long_ago_tell_of_no_queue():
     t = town()
     t.join("a")
-    for _ in range(3):
-        t.report(begun=30, answered=30, slow=30, latency_s=2_000.0, rate=rate)
-        t.after(0.1)
-    assert t.breaker().opened == opened
+    t.report(begun=1, answered=1, latency_s=1.0, at_server=(8, 3))
+    t.after(TOLD_S + 1.0)
+    t.report(begun=40, answered=40, slow=40, latency_s=2_000.0, rate=HEADERS)
+    assert t.breaker().state == "open"
 
 
 def test_timeouts_at_a_queue_halve_the_calls_in_flight():
