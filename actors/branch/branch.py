@@ -21,8 +21,8 @@ from actors.branch.in_flight import InFlightCall, goes_on
 from actors.branch.model_registry import MissingCredential, ModelRegistry, OpenRoute, family_of
 from actors.branch.outcome_counters import OutcomeCounters
 from actors.branch.prompt_limit import PromptLimit, over_bound
-from actors.branch.route_breakers import CircuitBreakerError, RouteBreakers
 from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Send
+from actors.branch.route_breakers import CircuitBreakerError, RouteBreakers
 from actors.branch.task_pool import TaskPool
 from actors.messaging.payload import Payload
 from actors.messaging.report_sender import ReportSender

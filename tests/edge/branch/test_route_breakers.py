@@ -307,6 +307,7 @@ def test_without_a_scheduler_a_branch_neither_refuses_for_ever_nor_forgets_at_on
 
 def test_an_answer_of_a_message_may_bring_what_was_given_back() -> None:
     async def play(scene: Scene) -> None:
+        await scene.ask(call(3))  # calls are quick: answers wait for them
         await opened(scene)
         _, brought = await scene.ask(call(1), call(2))
         assert [type(event) for event in brought] == [events.GivenBack, events.GivenBack]

@@ -18,7 +18,6 @@ from actors.jobs.opening import Opening
 from actors.messaging.report_sender import REPORT_S
 from cortex.scheduler import protocol
 from cortex.values.limits import JobTerms, Limits, Route
-from policies.failures.breaker import ROUTE
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from policies.limits.limit import PoolCaps
@@ -143,11 +142,11 @@ def test_a_channel_that_has_not_heard_sends_nothing_through_an_open_breaker(
 ) -> None:
     """Grants that say so are late by three seconds. The branch knows; without its breaker, calls go through."""
     model, late_s = FunctionModel(pause_s=0.5), 3.0
-    opened: list[float] = []
+    moves: list[tuple[float, str, str]] = []
     take = lease.Lease._take
 
     def late(self: Any, *args: Any) -> None:
-        if not opened or not opened[0] <= asyncio.get_running_loop().time() < opened[0] + late_s:
+        if not moves or asyncio.get_running_loop().time() >= moves[0][0] + late_s:
             take(self, *args)
 
     monkeypatch.setattr(lease.Lease, "_take", late)
@@ -158,12 +157,11 @@ def test_a_channel_that_has_not_heard_sends_nothing_through_an_open_breaker(
         model._answer = lambda body: BAD if 20.0 <= world.now_s() < 40.0 else reply("ok")
         begun: list[float] = []
         model.asked = _Noting(model.asked, lambda: begun.append(world.now_s()))  # type: ignore[assignment]
+        world.moves = moves
         task = world.job("j", 1_500, PATIENT)
-        await until(lambda: bool(world.moves))
-        opened.append(world.moves[0][0])
-        half_open_s = opened[0] + 0.75 * ROUTE.open_s
+        await until(lambda: bool(moves))
         await asyncio.sleep(late_s)
-        through = [at_s for at_s in begun if opened[0] + REPORT_S < at_s < half_open_s]
+        through = [at_s for at_s in begun if moves[0][0] + REPORT_S < at_s < moves[0][0] + late_s]
         assert bool(through) is not stands
         facts = await task
         assert facts["rows_succeeded"] == 1_500
