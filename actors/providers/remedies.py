@@ -11,6 +11,8 @@ ADDRESS: Final = "see that --base-url names a server of the Messages API, or giv
 """Remedy where a server answers that does not serve the API."""
 CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat completions, or leave out --api chat"
 """Remedy where a server answers that does not serve that API."""
+PAGE: Final = "see that --base-url and the key are right, and that no proxy is in the way (HTTPS_PROXY, NO_PROXY)"
+"""Remedy where a call is refused by a page, which is of a proxy or a gateway rather than of the API."""
 BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
 """Remedy where a server has no message batches."""
 

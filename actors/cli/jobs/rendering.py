@@ -264,6 +264,8 @@ def _advice(text: str, route: str) -> str:
         return f"no row failed for it; after that {_RESUME}"
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
+    if has_remedy(text):
+        return f"no row failed; after that {_RESUME}"
     endpoint = _endpoint(route)
     rehearsal = of_endpoint(endpoint).by_model  # it says what the provider would
     opens = row_of(DEFAULT).how_to_open if rehearsal else how_to_open(endpoint)

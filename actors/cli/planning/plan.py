@@ -180,7 +180,8 @@ def _asked(
         for line in filter(None, (why(status), last_failed(status.facts))):
             print_error(line)
         if len(sample.answered) < 2:
-            print_error("too few rows of the sample were answered: give a larger --sample")
+            larger = "too few rows of the sample were answered: give a larger --sample"
+            print_error("to go on: the same command" if status.resume else larger)
             return PARTIAL if status.resume else FAILED
     return SampleRun(sample=sample, limits=limits, status=status, remembered=remembered, seed=seed)
 

@@ -38,6 +38,10 @@ STREAM_ABOVE_TOKENS: Final = 8_000
 """Bound of a reply in tokens from which it is streamed. At 50 tokens a second that is 160 s without progress to be
 seen, and networks drop a connection that is silent for some minutes."""
 
+PAGES_OF_WRONG_ADDRESS: Final = 3
+"""Pages with a good status, before any reply, from which on the address is blamed: it is that of a sign-in page, or of
+another server's user interface. One page alone may be a gateway's "one moment"."""
+
 FreeWay = tuple[RequestTemplate, ssl.SSLContext | None, str | None]
 """Request, trusted certificates (None for plain HTTP) and proxy (None for a direct connection) of a free call."""
 
@@ -66,6 +70,9 @@ class HttpModel:
         self._transport: Transport | None = None
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
+        self._replied = False
+        self._pages = 0
+        """Pages that came in place of replies."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.endpoint}, {self._keys.credential!r})"
@@ -182,7 +189,9 @@ class HttpModel:
             else:  # the body says what it is: gateways and proxies label JSON as text, and plain answers as streams
                 whole, streamed = await read_unlabelled(answer, kind, progress, form.stream)
             try:
-                return form.read(whole, charset_in(parameters) if parameters and not streamed else "")
+                reply = form.read(whole, charset_in(parameters) if parameters and not streamed else "")
+                self._replied = True
+                return reply
             except UnreadableResponse:
                 plain = b"" if streamed else plain_json(whole)
                 if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
@@ -192,7 +201,10 @@ class HttpModel:
             return self._failures.of_stream_error(error, status, headers, form.path)
         except PageResponse as error:
             text, remedy = f"{self._failures.where(form.path)}: {error}", self._failures.remedy_of(form.path)
-            return self._failures.unreadable(text, status, remedy=remedy)
+            failure = self._failures.unreadable(text, status, remedy=remedy)
+            self._pages += 1
+            wrong = self._pages >= PAGES_OF_WRONG_ADDRESS and not self._replied
+            return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED) if wrong else failure
         except UnreadableResponse as error:
             return self._failures.unreadable(str(error), status, isinstance(error, UnreadableAnswer))
 

@@ -160,10 +160,11 @@ class ProviderChecks:
         """Return a failure in words, and what to do about it: the remedy at the end of its message, or what holds for
         its kind; empty where nothing general holds."""
         text = in_words(failure)
-        if failure.kind in (FailureKind.BLOCKED, FailureKind.TRANSIENT) and has_remedy(failure.message):
+        own = (FailureKind.BLOCKED, FailureKind.TRANSIENT, FailureKind.UNAUTHORISED)
+        if failure.kind in own and has_remedy(failure.message):
             text, _, remedy = text.rpartition(": ")
             return text, remedy
-        return text, self.advice(failure.kind)
+        return text.rstrip("."), self.advice(failure.kind)
 
     def advice(self, kind: FailureKind) -> str:
         """Return what to do about a failure of this kind; empty where nothing general holds."""
@@ -183,6 +184,6 @@ def hello(model: str) -> bytes:
 
 def in_words(failure: Failure) -> str:
     """Return a failure for people: its kind, its status and what that means, its message."""
-    meant = _MEANINGS.get(failure.status, "")
+    meant = "" if has_remedy(failure.message) else _MEANINGS.get(failure.status, "")
     status = f" (HTTP {failure.status}{f': {meant}' if meant else ''})" if failure.status else ""
     return f"{failure.kind}{status}: {failure.message}"

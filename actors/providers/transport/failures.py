@@ -16,7 +16,7 @@ import msgspec
 
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS, MODEL
+from actors.providers.remedies import ADDRESS, MODEL, PAGE
 from actors.providers.transport.body import json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
@@ -82,6 +82,7 @@ class FailureReader:
             message = f"{self.where(path)} answered {status}{_in_brackets(text)}"
         elif text != message:
             message = f"{self.where(path)} answered {status} with a page: {text or 'it has no text'}"
+            remedy = remedy or (PAGE if kind is FailureKind.UNAUTHORISED else "")
         return Failure(
             kind,
             self.line(message or f"the provider answered with status {status} and no explanation", remedy),
