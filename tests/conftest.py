@@ -27,6 +27,8 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
+from actors.providers.registry import PROVIDERS
+
 TESTS = Path(__file__).resolve().parent
 STRICT = ("unit", "properties", "spec")
 MARKED = ("cluster", "notebook", "e2e")
@@ -35,8 +37,8 @@ LONGEST = ("cluster", "simulation")
 FIGURES = "figures"
 
 _SETTINGS = (
-    "ANTHROPIC_", "AZURE_OPENAI_", "CORTEX_", "DEEPSEEK_", "GEMINI_", "GROQ_", "MISTRAL_", "OPENAI_", "OPENROUTER_", "OTEL_", "PG",
-    "TOGETHER_",
+    "ANTHROPIC_", "AZURE_OPENAI_", "CORTEX_", "OPENAI_", "OTEL_", "PG",
+    *(name for row in PROVIDERS.values() for name in (row.key_variable, row.key_file_variable, row.base_url_variable) if name),
 )  # fmt: skip
 _ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
 _numbers = count()

@@ -12,7 +12,7 @@ from actors.providers.chat_completions.client import ChatModel, model_of
 from actors.providers.client.http_model import STREAM_ABOVE_TOKENS
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
 from actors.providers.credentials.credential import CredentialError
-from actors.providers.registry import PROVIDERS, address_in, api_at, is_own_server, of_api, of_endpoint
+from actors.providers.registry import PROVIDERS, address_in, api_at, is_own_server, load, of_api, of_endpoint
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -164,10 +164,12 @@ def test_each_provider_is_asked_at_its_address_under_its_own_key(row: Any) -> No
         "gemini": "https://generativelanguage.googleapis.com/v1beta/openai", "groq": "https://api.groq.com/openai/v1",
         "openrouter": "https://openrouter.ai/api/v1", "mistral": "https://api.mistral.ai/v1",
         "together": "https://api.together.xyz/v1", "deepseek": "https://api.deepseek.com/v1",
-    }[row.name]  # fmt: skip
+    }.get(row.name, row.base_url)  # fmt: skip
     assert model.url == url
     assert of_endpoint(account.endpoint) is row
     header = ("api-key", KEY) if row.name == "azure" else ("Authorization", f"Bearer {KEY}")
+    if (own := load(row.dialect).key_header) not in ("api-key", "Authorization"):
+        header = (own, KEY)
     assert header in model._headers(account.credential)
     with pytest.raises(CredentialError, match=f"no key: set a good key in {row.key_variable}"):
         opened(ProviderLocation(provider=row.name, **place), {})
