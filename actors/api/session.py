@@ -36,6 +36,7 @@ from actors.programs import loader
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
 from actors.routing.api_detection import with_apis
+from actors.routing.embeddings import for_vectors
 from actors.routing.key_rotation import rotation
 from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
@@ -151,6 +152,11 @@ class Session:
         found = destination(
             spec, self.order.limits, self._environ, self._models[0], self._models[1:], self._players
         )  # fmt: skip
+        try:
+            found = for_vectors(self.order.program, found)
+        except SetupError:
+            found.close()
+            raise
         return msgspec.structs.replace(found, notice="; ".join(filter(None, (notice, found.notice))))
 
     async def stop(self, how: str, by: str) -> None:

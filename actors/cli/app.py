@@ -13,6 +13,8 @@ from actors.cli.maintenance_commands import COMMANDS as TENDING
 from actors.cli.money_commands import COMMANDS as MONEY
 from actors.cli.options.arguments import (
     Api,
+    Column,
+    Dimensions,
     Faults,
     Input,
     Job,
@@ -22,13 +24,16 @@ from actors.cli.options.arguments import (
     Planned,
     Port,
     Results,
+    RowsPerRequest,
     Settings,
     Submitted,
+    Table,
+    Vectors,
     Within,
 )
 from actors.cli.options.errors import COMPLETE
 from actors.cli.options.help_layout import arrange
-from actors.cli.options.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
+from actors.cli.options.options import BOUNDS, EMBEDDING, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.options.registry import register
 from actors.cli.plan_command import COMMANDS as FORETOLD
 from actors.cli.program_commands import COMMANDS as SAVING
@@ -75,6 +80,19 @@ def batch(input: Input, output: Results, options: Options, sample: Planned = 0) 
     from actors.cli.run.start import batch as begin
 
     return begin(input, output, options, sample)
+
+
+@app.command()
+@takes(*EMBEDDING)
+def embed(
+    input: Table, output: Vectors, options: Options, column: Column = "",  # noqa: A002 - its name
+    rows_per_request: RowsPerRequest = 0, dimensions: Dimensions = 0,
+) -> int:  # fmt: skip
+    """Ask an embedding model for a vector for every row of INPUT, several rows in a request. After a crash, the same
+    command continues the job."""
+    from actors.cli.run.embed import embed as begin
+
+    return begin(input, output, column, rows_per_request, dimensions, options)
 
 
 @app.command()

@@ -28,7 +28,7 @@ from actors.common.tolerant_stream import tolerant
 
 _LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
 """Commands that end early where the reader of their output does: what is left would only be printed."""
-_RUNNING = frozenset({"batch", "run", "resume", "attach", "retry"})
+_RUNNING = frozenset({"batch", "embed", "run", "resume", "attach", "retry"})
 """Commands whose answer is their result: a reader that leaves before it has the answer is a failure."""
 
 

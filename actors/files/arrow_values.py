@@ -16,12 +16,14 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+
+from cortex.programs.parts.embedding import NUMBER_BYTES
 
 _OUT_OF_RANGE: Final = "<value out of range"
 """Beginning of the text that Arrow gives for a time that it cannot format."""
@@ -533,3 +535,40 @@ __all__ = [
     "iso_duration",
     "to_json_values",
 ]
+
+
+# ------------------------------------------------------------------------------------------------------------- vectors
+
+
+def vector_size(texts: Iterable[Any]) -> int:
+    """Return the numbers of the first vector of a column (``cortex.programs.parts.embedding``); 0 if it has none."""
+    found = next((text for text in texts if isinstance(text, str)), "")
+    return len(base64.b64decode(found)) // NUMBER_BYTES
+
+
+def vector_type(size: int) -> Any:
+    """Return the Arrow type of vectors with this many numbers, fixed-size lists of float32; 0: of a column without
+    vectors."""
+    import pyarrow as pa
+
+    return pa.list_(pa.float32(), size) if size else pa.list_(pa.float32())
+
+
+def vector_column(texts: Sequence[str | None], kind: Any) -> Any:
+    """Return vectors as an Arrow column of a type that ``vector_type`` gave. Raises ``ValueError`` for a vector of
+    another length than the first."""
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.nulls(len(texts), kind)
+    size = kind.list_size
+    nothing = bytes(size * NUMBER_BYTES)
+    packed = [nothing if text is None else base64.b64decode(text) for text in texts]
+    for vector in packed:
+        if len(vector) != len(nothing):
+            raise ValueError(f"a vector has {len(vector) // NUMBER_BYTES} numbers, and the first has {size}")
+    numbers = pa.Array.from_buffers(pa.float32(), len(packed) * size, [None, pa.py_buffer(b"".join(packed))])
+    if None not in texts:
+        return pa.FixedSizeListArray.from_arrays(numbers, type=kind)
+    missing = pa.array([text is None for text in texts])
+    return pa.FixedSizeListArray.from_arrays(numbers, type=kind, mask=missing)

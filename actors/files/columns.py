@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from actors.files.arrow_values import arrow_column, comes_back
+from actors.files.arrow_values import arrow_column, comes_back, vector_column, vector_type
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
 from cortex.values.json_schema.checks import resolved
 from cortex.values.schema import AnswerShape
 
 TEXT, INTEGER, NUMBER, BOOLEAN, JSON = "text", "integer", "number", "boolean", "json"
+VECTOR = "vector"
+"""Kind of a column of vectors (``cortex.programs.parts.embedding``)."""
 ARROW, ARROW_TEXT = "arrow", "arrow_text"
 """Kinds of columns whose type is in an Arrow schema. In the second one all bytes are UTF-8 and kept as text."""
 
@@ -56,8 +58,8 @@ def columns_of(
     ``entries``: those of dictionary columns.
     """
     named, chances = program.columns(), len(program.probability_columns())
-    fields = len(named) - chances - len(program.own_columns())
-    kinds = [*["field"] * fields, *[NUMBER] * chances, TEXT, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
+    fields, answer = len(named) - chances - len(program.own_columns()), VECTOR if program.vectors else TEXT
+    kinds = [*["field"] * fields, *[NUMBER] * chances, answer, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
     own = list(zip(named, kinds, strict=False))
     used = [name for name, kind in given if kind in (ARROW, ARROW_TEXT)]
     packed = ""
@@ -91,11 +93,13 @@ def _metadata(metadata: Any, program: Table) -> Any:
         return metadata
 
 
-def arrow_schema(columns: Columns, nullable: bool = False) -> Any:
-    """Return the Arrow schema of a Parquet file of results. ``nullable``: any column of the input may hold null."""
+def arrow_schema(columns: Columns, nullable: bool = False, vector_size: int = 0) -> Any:
+    """Return the Arrow schema of a Parquet file of results. ``nullable``: any column of the input may hold null.
+    ``vector_size``: numbers of a vector; 0: there are none."""
     import pyarrow as pa
 
-    plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
+    plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string(),
+             VECTOR: vector_type(vector_size)}  # fmt: skip
     given = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns.arrow))) if columns.arrow else None
     whole = msgspec.json.decode(columns.schema) if columns.schema else {}
     properties = AnswerShape(whole, formats=False).properties if columns.schema else {}
@@ -116,8 +120,12 @@ def arrow_columns(columns: Columns, schema: Any, values: Mapping[str, list[Any]]
     """Return JSON values by column as Arrow columns of the schema. Raises as pyarrow does if a value does not fit."""
     texts = {name for name, kind in columns.names if kind == ARROW_TEXT}
     entries = {} if columns.entries is msgspec.UNSET else columns.entries
-    types = [(field.name, field.type) for field in schema]
-    return [arrow_column(values[name], kind, name in texts, entries.get(name, ())) for name, kind in types]
+    vectors = {name for name, kind in columns.names if kind == VECTOR}
+    return [
+        vector_column(values[field.name], field.type) if field.name in vectors
+        else arrow_column(values[field.name], field.type, field.name in texts, entries.get(field.name, ()))
+        for field in schema
+    ]  # fmt: skip
 
 
 def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:

@@ -28,6 +28,7 @@ Reference = str
 MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 CHAT_CLIENT: Final = "actors.providers.chat_completions.client:model_of"
 RESPONSES_CLIENT: Final = "actors.providers.responses.client:model_of"
+EMBEDDING_CLIENT: Final = "actors.providers.embeddings.client:model_of"
 API_TITLES: Final[Mapping[Reference, str]] = {
     MESSAGES_CLIENT: "the Messages API", CHAT_CLIENT: "OpenAI's chat completions",
     RESPONSES_CLIENT: "OpenAI's Responses API",
@@ -85,6 +86,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     # -- client ----------------------------------------------------------------------------------------------------
     client: Reference
     """Function ``(spec: ClientSpec) -> Model`` (``actors.providers.credentials.account``)."""
+    embeddings: Reference = ""
+    """Function ``(spec: ClientSpec) -> Model``, the client of embeddings; empty: the provider has none."""
     dialect: Reference = ""
     """Settings of a client that serves several providers, for this one; each client documents the type."""
     of_account: str = ""
@@ -314,8 +317,8 @@ _ROWS: Final = (
         key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
         server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
         setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, logprobs=True, checks=_CHAT_CHECKS, telemetry="openai",
-        limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
+        parameters=CHAT_PARAMETERS, structured=GPT_STRUCTURED, logprobs=True, embeddings=EMBEDDING_CLIENT,
+        checks=_CHAT_CHECKS, telemetry="openai", limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
     ),
     Provider(
         name="azure", title="Azure OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:AZURE", errors=_CHAT_ERRORS,
@@ -323,8 +326,8 @@ _ROWS: Final = (
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
         key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, logprobs=True, checks=_CHAT_CHECKS, telemetry="azure.ai.openai",
-        limits_told="x-ratelimit-*",
+        parameters=CHAT_PARAMETERS, logprobs=True, embeddings=EMBEDDING_CLIENT, checks=_CHAT_CHECKS,
+        telemetry="azure.ai.openai", limits_told="x-ratelimit-*",
     ),
     Provider(
         name="openai-responses", title="OpenAI", client=RESPONSES_CLIENT, of_account=OPENAI, errors=_CHAT_ERRORS,
@@ -348,18 +351,23 @@ _ROWS: Final = (
     ),
     _compatible(
         "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
-        price_id="google", telemetry="gcp.gemini",
+        price_id="google", telemetry="gcp.gemini", embeddings=EMBEDDING_CLIENT,
     ),
-    _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True),
+    _compatible(
+        "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True,
+        embeddings=EMBEDDING_CLIENT,
+    ),
     _compatible(
         "groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", schema_as="tool",
         dialect=f"{_CHAT}.dialect:OPENAI", limits_told="x-ratelimit-*",
     ),
     _compatible(
         "mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai",
-        limits_told="x-ratelimit-*",
+        limits_told="x-ratelimit-*", embeddings=EMBEDDING_CLIENT,
     ),
-    _compatible("together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    _compatible(
+        "together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY", embeddings=EMBEDDING_CLIENT
+    ),
     _compatible(
         "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool", logprobs=True,
     ),
@@ -372,7 +380,7 @@ _ROWS: Final = (
     Provider(
         name=SIMULATED, title="simulated provider", client="actors.simulator.frontends.account:model_of", by_model=True,
         account="actors.simulator.frontends.account:account", batches=True, quick_batches=True, telemetry="cortex.sim",
-        structured=".", logprobs=True,
+        structured=".", logprobs=True, embeddings="actors.simulator.frontends.account:model_of",
     ),
 )  # fmt: skip
 

@@ -49,7 +49,8 @@ def _lacking(spec: ModelSpec, top: int, environ: Mapping[str, str]) -> str:
     if row.client == CHAT_CLIENT:
         return f"--logprobs: {row.title} gives no log probabilities: {_LEAVE}"
     chat = API_TITLES[CHAT_CLIENT]
-    if own:
-        return f"--logprobs: the Messages API has no log probabilities: give --api chat for {chat}, or {_LEAVE}"
+    if own or row.of_account:
+        api = API_TITLES.get(row.client, row.title)
+        return f"--logprobs: {api} gives no log probabilities here: give --api chat for {chat}, or {_LEAVE}"
     name = f"the {row.title}" if row.by_model else row.title
     return f"--logprobs: {name} gives no log probabilities: {_LEAVE}, or give --provider openai, for {chat}"

@@ -20,6 +20,8 @@ class ConnectionSpec(ClientSpec, frozen=True, kw_only=True):
     """Specification from which a model is made: a client's, or a model object of this process. Holds a secret: it is
     never written to disk and no representation shows it."""
 
+    vectors: bool = False
+    """True if the model is asked for embeddings."""
     given: int = 0
     """Number of a model object in this process, for one that the author gave; see ``lend``."""
     route_name: str = ""
@@ -73,7 +75,8 @@ def make_model(blob: bytes) -> Model:
     if spec.given:
         return _lent[spec.given]
     provider = spec.provider or (spec.credential.provider if spec.credential is not None else "")
-    made: Model = load(row_of(provider).client)(spec)
+    row = row_of(provider)
+    made: Model = load(row.embeddings if spec.vectors else row.client)(spec)
     return made
 
 

@@ -3,7 +3,7 @@
 The parser is the simulator's only source about a request: text, tokens and bounds.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,6 +22,16 @@ COUNTED_FIELDS: Final = frozenset(
     "messages model cache_control output_config output_format speed system thinking tool_choice tools".split()
 )
 """Fields that the token counter accepts; it refuses all others, ``max_tokens`` too."""
+
+EMBEDS: Final = (b'{"input":', b'{"dimensions":')
+"""Beginnings of requests for vectors, in the form that front ends give the provider."""
+TEXTS_MAX: Final = 2_048
+TEXT_TOKENS_MAX: Final = 8_192
+TEXTS_TOKENS_MAX: Final = 300_000
+"""Texts of a request, tokens of one, and tokens of all, at most
+(https://platform.openai.com/docs/api-reference/embeddings/create)."""
+DIMENSIONS: Final = 64
+DIMENSIONS_MAX: Final = 3_072
 
 _UNSET = msgspec.UNSET
 
@@ -113,6 +123,12 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     """False if the request turns thinking off."""
     top_logprobs: int | None = None
     """Alternatives of each token whose log probabilities are wanted; None: no log probabilities."""
+    texts: tuple[str, ...] = ()
+    """Texts whose vectors are wanted; empty: the request wants an answer."""
+    dimensions: int = 0
+    """Numbers of each vector; 0: the request wants none."""
+    as_base64: bool = False
+    """True if vectors are wanted as base64 over HTTP."""
 
 
 def checked_for_counting(body: bytes) -> bytes:
@@ -140,6 +156,8 @@ def asks_logprobs(body: bytes) -> bool:
 
 def read(body: bytes, counting: bool = False) -> ParsedRequest:
     """Parse a request. ``counting``: ``max_tokens`` may be missing. Raises ``BadRequest``."""
+    if body.startswith(EMBEDS):
+        return _read_embedding(body)
     try:
         got = _decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -185,6 +203,48 @@ def read(body: bytes, counting: bool = False) -> ParsedRequest:
         thinks=not isinstance(got.thinking, dict) or got.thinking.get("type") != "disabled",
         top_logprobs=(got.top_logprobs or 0) if got.logprobs else None,
     )
+
+
+class _Embedding(msgspec.Struct, forbid_unknown_fields=True):
+    """Parameters of OpenAI's embeddings."""
+
+    input: list[str] | str
+    model: str
+    dimensions: int = DIMENSIONS
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+
+
+_embedding_decoder = msgspec.json.Decoder(_Embedding)
+
+
+def _read_embedding(body: bytes) -> ParsedRequest:
+    """Parse a request for vectors, with the checks of OpenAI. Raises ``BadRequest``."""
+    try:
+        got = _embedding_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(str(error)) from None
+    texts = (got.input,) if isinstance(got.input, str) else tuple(got.input)
+    counts = [tokenizer.count(text) for text in texts]
+    if not all(texts) or not texts:
+        raise BadRequest("'$.input' is invalid: input cannot be an empty string.")
+    if len(texts) > TEXTS_MAX:
+        raise BadRequest(f"'input' must have less than or equal to {TEXTS_MAX} items.")
+    if max(counts) > TEXT_TOKENS_MAX:
+        raise BadRequest(
+            f"This model's maximum input length is {TEXT_TOKENS_MAX} tokens, however you requested {max(counts)} "
+            "tokens. Please reduce your prompt."
+        )
+    if sum(counts) > TEXTS_TOKENS_MAX:
+        raise BadRequest(f"Invalid 'input': maximum request size is {TEXTS_TOKENS_MAX} tokens per request.")
+    if not 1 <= got.dimensions <= DIMENSIONS_MAX:
+        raise BadRequest(f"Invalid value for 'dimensions' = {got.dimensions}. Must be 1 to {DIMENSIONS_MAX}.")
+    named = random_draws.identity(body)
+    return ParsedRequest(
+        body_id=named, text_id=named, model=got.model, text="", system="", input_tokens=sum(counts), max_tokens=0,
+        stop_sequences=(), stream=False, user_id=None, schema=None, tool="", prefill="", texts=texts,
+        dimensions=got.dimensions, as_base64=got.encoding_format == "base64",
+    )  # fmt: skip
 
 
 def _checked(got: _Body, counting: bool) -> int:

@@ -5,6 +5,7 @@ READY = {
     "chatloop": "cortex.programs.chatloop:chatloop",
     "convex": "cortex.programs.convex:Convex",
     "crystal": "cortex.programs.crystal:crystal",
+    "embed": "cortex.programs.embed:Embed",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
     "ralph": "cortex.programs.ralph:Ralph",

@@ -87,6 +87,8 @@ class Table(Program, frozen=True, dict=True):
     reads_refusals: ClassVar[bool] = True  # a billed message is delivered, whatever its content
     asks_again: ClassVar[bool] = True
     asks_once: ClassVar[bool] = True  # a row's id is the sample, and is unique
+    vectors: ClassVar[bool] = False
+    """True if answers are vectors (``cortex.programs.parts.embedding``)."""
 
     prompt: str = ""
     """Template (``cortex.values.template``); empty if each row is a whole request."""

@@ -93,7 +93,7 @@ def test_help_has_each_command_in_a_group_and_examples_of_what_exists():
 
 
 # Of Prometheus, not of ours.
-OF_OTHERS = {"--web", "--enable-feature", "--enable-metrics", "--metrics"}
+OF_OTHERS = {"--web", "--enable-feature", "--enable-metrics", "--logprobs-mode", "--max-logprobs", "--metrics"}
 
 
 def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:

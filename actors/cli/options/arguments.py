@@ -23,6 +23,20 @@ Results = Annotated[
         help="file for the results: a table (.csv, .parquet), or JSON Lines; .gz; - for stdout",
     ),
 ]
+Table = Annotated[str, typer.Argument(help="a table (.csv, .parquet, .jsonl), .gz too; - for JSON Lines from stdin")]
+Vectors = Annotated[
+    str,
+    typer.Option("--output", "-o", help="Parquet file for the vectors: fixed-size lists of float32", metavar="FILE"),
+]
+Column = Annotated[str, typer.Option("--column", help="column whose text is embedded (default: text)", metavar="NAME")]
+RowsPerRequest = Annotated[
+    int,
+    typer.Option("--rows-per-request", help="rows of a request at most, 1 to 2,048 (default 64)", metavar="N", min=0),
+]
+Dimensions = Annotated[
+    int,
+    typer.Option("--dimensions", help="numbers of a vector, for models that can shorten theirs", metavar="N", min=0),
+]
 Planned = Annotated[
     int,
     typer.Option(

@@ -8,7 +8,7 @@ import typer
 from typer.models import CommandInfo
 
 COMMANDS = {
-    "Start": "batch run plan",
+    "Start": "batch embed run plan",
     "While it runs": "status top jobs set drain limit cancel attach answer approve",
     "Afterwards": "results resume retry report inspect export costs replay diff fork",
     "In a cluster": "k8s down",
@@ -34,6 +34,7 @@ EXAMPLES = {
         "cortex batch tickets.csv --prompt 'Label: {{text}}' --id ticket_id -o labels.csv --model sim",
         "cortex batch requests.jsonl -o results.jsonl --max-cost 20 --deadline +6h",
     ),
+    "embed": ("cortex embed articles.csv --column body --id article_id -o vectors.parquet --model sim",),
     "run": (
         "cortex run notes FOLDER -p question='Which pump fails?' --model sim",
         "cortex run triage.py -p texts='[\"It crashes.\"]' --model sim",

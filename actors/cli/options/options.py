@@ -122,6 +122,16 @@ TABLE = (
 """Options of a table of prompts and answers, and of the form of its file."""
 
 
+EMBEDDING = (
+    "model", "provider", "base_url", "api_key_file", "job", "state", "limits", *BOUNDS, "fallback", "price", "price_as",
+    "cluster", "sim", "label", "notify", "fresh", "overwrite", "ordered", "no_keep_text", "accept_bad",
+    "bad", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen", "log_format",
+    "log_level", "prompt", "id", "with_input", "answer_as", "columns_prefix", "encoding", "delimiter", "quoting",
+    "skip_lines", "no_header",
+)  # fmt: skip
+"""Options of a table of vectors."""
+
+
 def takes(*names: str, lines: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Decorate a command that takes these options: it gets them as one argument, ``options``. A job file may hold them.
 
@@ -233,7 +243,7 @@ def _read_file(ctx: typer.Context, path: str | None) -> str | None:
 
 def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
     if parameter.name in ABOUT:
-        return command in ("batch", "plan", "run")
+        return command in ("batch", "embed", "plan", "run")
     return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -66,6 +67,8 @@ from actors.programs import loader
 from actors.providers.registry import SAMPLING, SIMULATED, of_model
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
+from cortex.programs.batch import Batch
+from cortex.programs.embed import Embed
 from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 from cortex.state.program import Program, params_of
@@ -81,7 +84,17 @@ BEGINS_ANEW = "the program has changed, so the job begins anew; paid replies are
 
 def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
     """Run ``cortex batch`` and return the exit code. ``sample``: the --sample of an earlier ``cortex plan``."""
-    folder, order = batch_order(path, output, options)
+    return rows_job(path, output, options, sample)
+
+
+def rows_job(
+    path: str, output: str, options: Options, sample: int = 0, *, program: Batch | Table | None = None,
+    limits: Callable[[Limits], Limits] = lambda limits: limits,
+) -> int:  # fmt: skip
+    """Run a job with a call for each row, or for several, and return the exit code. ``program``: of the rows; None: the
+    one of ``cortex batch``. ``limits`` completes the job's limits."""
+    folder, order = batch_order(path, output, options, program=program)
+    order.limits = limits(order.limits)
     source = rows_source(folder, order, given_input(folder, order))
     source.bad = list_of(folder, order)
     with contextlib.closing(source):
@@ -122,15 +135,16 @@ def checked(
 
 
 def batch_order(
-    path: str, output: str, options: Options, folder: StateFolder | None = None
+    path: str, output: str, options: Options, folder: StateFolder | None = None, program: Batch | Table | None = None
 ) -> tuple[StateFolder, JobSpec]:
     """Return the state folder and the spec of ``cortex batch``, before the input is read.
 
-    ``folder``: a state folder to use as it is, for callers that start nothing. Raises ``CommandError``.
+    ``folder``: a state folder to use as it is, for callers that start nothing. ``program``: that of the rows; None: as
+    the options say. Raises ``CommandError``.
     """
     folder, limits = _prepared(options, folder)
     rows_model = body_model(options.model)
-    program = program_of(options, path, output)
+    program = program or program_of(options, path, output)
     provider = provider_of(options).get("provider", "")  # decides which fields a row may hold
     places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
     if options.prompt:
@@ -172,6 +186,8 @@ def run_order(
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
     if where == Table.name:
         raise CommandError("`cortex batch TABLE --prompt '…' -o OUTPUT` runs this program")
+    if where == Embed.name:
+        raise CommandError("`cortex embed TABLE -o OUTPUT.parquet` runs this program")
     if is_table(output):
         raise CommandError(f"-o {output}: `cortex run` writes JSON Lines: name a file that ends in .jsonl")
     program = _program(where, inputs, pairs)

@@ -30,7 +30,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     """Return the program of ``cortex batch``: whole requests, or a table. Raises ``CommandError``."""
     if path.lower().endswith(FOREIGN):
         raise CommandError(f"{path}: unknown form of a table: convert it to .csv, .tsv, .parquet or .jsonl")
-    prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
+    prompt = rendered_prompt(options.prompt) if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
         _refuse_without_prompt(options, path)
@@ -41,10 +41,6 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
             if options.on_cut:
                 raise CommandError("--on-cut is for tables: requests in the Message Batches form keep every message")
             return Batch(ordered=options.ordered)
-    elif not _template(prompt).columns:
-        raise CommandError(
-            "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
-        )
     _warn_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("no model is given: give --model NAME (local and sim cost nothing)")
@@ -78,6 +74,16 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         text = "is sent in words: structured outputs would not allow all of its answers (--schema-as sets another form)"
         print_error(f"--schema {options.schema} {text}")
     return program
+
+
+def rendered_prompt(given: str) -> str:
+    """Return the template that ``--prompt`` gives, or names. Raises ``CommandError``, also for one without a column."""
+    prompt = text_of("--prompt ", given).rstrip("\n")
+    if not _template(prompt).columns:
+        raise CommandError(
+            "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
+        )
+    return prompt
 
 
 def _warn_of_braces(system: str) -> None:

@@ -147,7 +147,7 @@ class SimulatedProvider:
         if settings.models and ask.model not in settings.models:
             return ErrorResponse(404, "not_found_error", f"model: {ask.model}")
         window = settings.context_window
-        if ask.input_tokens + ask.max_tokens > window:
+        if ask.input_tokens + ask.max_tokens > window and not ask.dimensions:
             tally.prompts_too_long += 1
             return ErrorResponse(400, "invalid_request_error", _too_long(ask, window))
         if self._credit.refused():
@@ -189,6 +189,8 @@ class SimulatedProvider:
 
     def _answer(self, ask: ParsedRequest) -> SimulatedAnswer:
         """Return the answer, with the thinking before it."""
+        if ask.dimensions:
+            return SimulatedAnswer("", 0, "end_turn", None, "embeds", False)
         thinking = min(self.settings.thinking_tokens, ask.max_tokens) if ask.thinks else 0
         seen = self._texts.see(ask.text_id)
         if not thinking:

@@ -8,6 +8,7 @@ import msgspec
 from actors.simulator import tokenizer
 from actors.simulator.api.logprobs import token_logprobs
 from actors.simulator.api.reasoner import SimulatedAnswer
+from actors.simulator.api.vectors import as_base64, vector
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.request import ParsedRequest
 
@@ -27,6 +28,8 @@ def request_id(number: int, seed: int) -> str:
 
 def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> list[dict[str, Any]]:
     """Return the content blocks of a message; empty for an empty answer without thinking."""
+    if ask.dimensions:
+        return [{"type": "text", "text": as_base64(vector(text, ask.dimensions))} for text in ask.texts]
     if not answer.thinking_tokens:
         return _answer_blocks(answer, ask, message_id)
     thought = {"type": "thinking", "thinking": THOUGHT, "signature": message_id}
@@ -67,6 +70,8 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
             "service_tier": tier,
         },
     }
+    if ask.dimensions:
+        facts["as_base64"] = ask.as_base64
     if ask.top_logprobs is not None and answer.text and not (answer.tool or ask.tool):
         facts["logprobs"] = token_logprobs(answer, ask)
     if refused:

@@ -1,7 +1,7 @@
 """OpenAI's APIs at the simulated provider: the same decisions and answers in those forms.
 
-``POST /v1/chat/completions`` and ``POST /v1/responses``, streamed too, and ``GET /v1/models`` where the request has no
-version of the Messages API.
+``POST /v1/chat/completions`` and ``POST /v1/responses``, streamed too, ``POST /v1/embeddings``, and ``GET /v1/models``
+where the request has no version of the Messages API.
 """
 
 import asyncio
@@ -12,15 +12,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from actors.simulator.api import chat_wire, responses_wire, wire
+from actors.simulator.api import chat_wire, embeddings_wire, responses_wire, wire
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.request import BadRequest
 
 COMPLETIONS: Final = "/v1/chat/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
 RESPONSES: Final = "/v1/responses"
-FORMS: Final[Mapping[str, ModuleType]] = {COMPLETIONS: chat_wire, RESPONSES: responses_wire}
+FORMS: Final[Mapping[str, ModuleType]] = {
+    COMPLETIONS: chat_wire, RESPONSES: responses_wire, EMBEDDINGS: embeddings_wire,
+}  # fmt: skip
 """Wire forms by path."""
 MODELS: Final = "/v1/models"
 EMPTY: Final = b"{}"

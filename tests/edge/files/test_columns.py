@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from actors.files.arrow_values import arrow_column, to_json_values
-from actors.files.columns import arrow_columns, arrow_schema, columns_of, decoded
+from actors.files.columns import Columns, arrow_columns, arrow_schema, columns_of, decoded
+from cortex.programs.parts.embedding import packed
 from cortex.programs.table import Table
 
 THEMSELVES = {
@@ -109,3 +110,16 @@ def test_types_of_typed_answers(schema: dict[str, Any], kind: Any) -> None:
 def test_values_that_do_not_all_fit_as_they_are(kind: Any, values: list[Any], column: list[Any]) -> None:
     assert arrow_column(values, kind).to_pylist() == column
     assert arrow_column(values, kind).type == kind
+
+
+def test_vectors_are_lists_of_fixed_size_and_rows_without_one_are_null() -> None:
+    columns = Columns([("row", "integer"), ("embedding", "vector")])
+    schema = arrow_schema(columns, vector_size=2)
+    one, two = packed([1.0, 0.5]), packed([-0.25, 3.0])
+    made = arrow_columns(columns, schema, {"row": [1, 2, 3], "embedding": [one, None, two]})
+    assert schema.field("embedding").type == pa.list_(pa.float32(), 2)
+    assert made[1].to_pylist() == [[1.0, 0.5], None, [-0.25, 3.0]]
+    with pytest.raises(ValueError, match="a vector has 1 numbers, and the first has 2"):
+        arrow_columns(columns, schema, {"row": [1], "embedding": [packed([1.0])]})
+    empty = arrow_schema(columns)
+    assert arrow_columns(columns, empty, {"row": [1], "embedding": [None]})[1].to_pylist() == [None]

@@ -1,0 +1,1 @@
+"""Client of OpenAI's embeddings, which many providers and servers implement."""
