@@ -45,6 +45,7 @@ from actors.routing.routes import ResolvedRoute, SetupError, destination, rememb
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
 from actors.simulator.settings import SimulatorSettings
+from cortex.programs.batch import Batch
 from cortex.scheduler.budgets import covering
 from cortex.state.program import params_of
 from cortex.values.limits import JobTerms, Limits
@@ -147,7 +148,8 @@ class Session:
         if not self._own_objects():
             before = last_terms(self.folder, self.job)
             endpoints = () if before is None else [route.endpoint for route in before.routes]
-            spec, notice = await with_apis(spec, self._environ, endpoints)
+            chat = isinstance(self.order.program, Batch) and bool(self.order.program.api)
+            spec, notice = await with_apis(spec, self._environ, endpoints, chat=chat)
         refuse_without(self.order.program, spec, self._environ, self._models)
         found = destination(
             spec, self.order.limits, self._environ, self._models[0], self._models[1:], self._players

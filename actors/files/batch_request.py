@@ -84,7 +84,7 @@ class InvalidRow(ValueError):
     """Line that is no row and can have no result line. The message says why and how to correct the line."""
 
 
-class _RowRefused(ValueError):
+class RowRefused(ValueError):
     """Row that is not sent. The message becomes the error of the row's result."""
 
 
@@ -95,6 +95,11 @@ class RowRules:
     the default of rows without `max_tokens`. `also_known` are names of further parameters, for a provider that accepts
     more than the SDK. `capped`: requests that may be billed beyond the price of their tokens are refused.
     """
+
+    custom_id_max: int | None = CUSTOM_ID_CHARACTERS_MAX
+    """Characters of a `custom_id` at most; None: any number."""
+    form: str = FORM
+    """Form of a line, for errors."""
 
     def __init__(
         self, *, model: str | None = None, output_tokens_max: int | None = None, also_known: Collection[str] = (),
@@ -121,49 +126,65 @@ class RowRules:
         else:
             unsendable = ""
         if type(found) is not dict:
-            raise InvalidRow(f"is {_KINDS[type(found)]}; a row is {FORM}")
+            raise InvalidRow(f"is {_KINDS[type(found)]}; a row is {self.form}")
         key = _key(found)
         try:
             if unsendable:
-                raise _RowRefused(unsendable)
-            _check_custom_id(found["custom_id"])
-            return self._request(key, _params(found))
-        except _RowRefused as refused:
+                raise RowRefused(unsendable)
+            check_custom_id(found["custom_id"], self.custom_id_max)
+            return self.request(key, self.params(found))
+        except RowRefused as refused:
             return Row(key, refusal=str(refused))
 
-    def _request(self, key: str, params: dict[str, Any]) -> Row:
+    def params(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the request in a line. Raises ``RowRefused``."""
+        params = found.get("params")
+        if type(params) is dict:
+            return params
+        if "params" in found:
+            raise RowRefused(f"params is {shown(params)}: it must be an object, the Messages request")
+        if "body" in found:
+            raise RowRefused(
+                "has no params but a body, as in the OpenAI batch format: the lines before are Message Batches "
+                f"requests, {FORM}; a file has one form"
+            )
+        raise RowRefused(f"has no params: a row is {FORM}")
+
+    def request(self, key: str, params: dict[str, Any]) -> Row:
+        """Return the row of a request. Raises ``RowRefused``."""
         for name, value in params.items():
             kinds = self._kinds.get(name)
             if kinds is None:
-                raise _RowRefused(self._unknown(name))
+                raise RowRefused(self._unknown(name))
             if kinds and value is not None and type(value) not in kinds:
                 wanted = " or ".join(_KINDS[kind] for kind in kinds)
-                raise _RowRefused(f"{name} is {_shown(value)}: it must be {wanted}")
+                raise RowRefused(f"{name} is {shown(value)}: it must be {wanted}")
         if params.pop("stream", None):
-            raise _RowRefused("stream is true: a result line holds a whole message; leave stream out")
+            raise RowRefused("stream is true: a result line holds a whole message; leave stream out")
         _check_messages(params.get("messages"))
         if self.capped and (dearer := _priced_apart(params)):
-            raise _RowRefused(
+            raise RowRefused(
                 f"{dearer}: not billed by tokens alone, so --max-cost could be passed; drop it, or run such "
                 "rows under another --job without --max-cost"
             )
         if self.model is not None:
             params["model"] = self.model
         elif not params.get("model"):
-            raise _RowRefused("model is missing: name one in params, or give --model for all rows")
-        params["max_tokens"] = tokens = self._max_tokens(params.get("max_tokens"))
+            raise RowRefused("model is missing: name one in params, or give --model for all rows")
+        params["max_tokens"] = tokens = self.max_tokens(params.get("max_tokens"))
         # Sorted by name at the top level, so that equal requests have equal bytes. The order below is kept: in a schema
         # it has meaning.
         return Row(key, _encode({name: params[name] for name in sorted(params)}), tokens)
 
-    def _max_tokens(self, asked: int | None) -> int:
+    def max_tokens(self, asked: int | None) -> int:
+        """Return the bound of a reply, given the one that a request asks for. Raises ``RowRefused``."""
         bound = self.output_tokens_max
         if asked is None:
             if bound is None:
-                raise _RowRefused("max_tokens is missing: say how long a reply may be, or give --max-output-tokens")
+                raise RowRefused("max_tokens is missing: say how long a reply may be, or give --max-output-tokens")
             return bound
         if asked < 0:
-            raise _RowRefused(f"max_tokens is {asked}: it must not be negative")
+            raise RowRefused(f"max_tokens is {asked}: it must not be negative")
         return asked if bound is None else min(asked, bound)
 
     def _unknown(self, name: str) -> str:
@@ -171,7 +192,7 @@ class RowRules:
             return f"{name} travels as a header, not in a request: leave it out"
         near = difflib.get_close_matches(name, self._kinds, n=1)
         meant = f"did you mean {near[0]}?" if near else "leave it out"
-        return f"{_shown(name)} is no parameter of a Messages request: {meant}"
+        return f"{shown(name)} is no parameter of a Messages request: {meant}"
 
 
 def _priced_apart(params: dict[str, Any]) -> str:
@@ -180,13 +201,13 @@ def _priced_apart(params: dict[str, Any]) -> str:
     Fast mode and a region multiply prices (https://platform.claude.com/docs/en/about-claude/pricing).
     """
     if params.get("speed") not in (None, "standard"):
-        return f"speed is {_shown(params['speed'])}"
+        return f"speed is {shown(params['speed'])}"
     if params.get("inference_geo") not in (None, "global"):
-        return f"inference_geo is {_shown(params['inference_geo'])}"
+        return f"inference_geo is {shown(params['inference_geo'])}"
     for tool in params.get("tools") or ():
         kind = tool.get("type") if type(tool) is dict else None
         if kind not in (None, "custom") and not str(kind).startswith(_OWN_TOOLS):
-            return f"a tool is of type {_shown(kind)}"
+            return f"a tool is of type {shown(kind)}"
     return ""
 
 
@@ -202,46 +223,36 @@ def _key(found: dict[str, Any]) -> str:
         raise InvalidRow("custom_id holds half of a character, which cannot be written: give another") from None
 
 
-def _check_custom_id(key: Any) -> None:
+def check_custom_id(key: Any, characters_max: int | None) -> None:
+    """Raise ``RowRefused`` for a ``custom_id`` that is no text, is empty or is too long. None: any length."""
     if type(key) is not str:
-        raise _RowRefused(f"custom_id is {_shown(key)}: it must be a string, so put it in quotes")
+        raise RowRefused(f"custom_id is {shown(key)}: it must be a string, so put it in quotes")
     if not key:
-        raise _RowRefused("custom_id is empty: give each row one of its own")
-    if len(key) > CUSTOM_ID_CHARACTERS_MAX:
-        raise _RowRefused(f"custom_id has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}")
-
-
-def _params(found: dict[str, Any]) -> dict[str, Any]:
-    params = found.get("params")
-    if type(params) is dict:
-        return params
-    if "params" in found:
-        raise _RowRefused(f"params is {_shown(params)}: it must be an object, the Messages request")
-    if "body" in found:
-        raise _RowRefused("has no params but a body, as in the OpenAI batch format: a row here is " + FORM)
-    raise _RowRefused(f"has no params: a row is {FORM}")
+        raise RowRefused("custom_id is empty: give each row one of its own")
+    if characters_max is not None and len(key) > characters_max:
+        raise RowRefused(f"custom_id has {len(key)} characters: at most {characters_max}")
 
 
 def _check_messages(messages: list[Any] | None) -> None:
     if not messages:
-        raise _RowRefused(f"messages is {'missing' if messages is None else 'empty'}: a request needs one at least")
+        raise RowRefused(f"messages is {'missing' if messages is None else 'empty'}: a request needs one at least")
     for place, message in enumerate(messages):
         if type(message) is not dict:
-            raise _RowRefused(f"messages[{place}] is {_shown(message)}: it must be an object with role and content")
+            raise RowRefused(f"messages[{place}] is {shown(message)}: it must be an object with role and content")
         if message.get("role") not in ROLES:
-            role = _shown(message["role"]) if "role" in message else "missing"
-            raise _RowRefused(f"messages[{place}].role is {role}: it must be {' or '.join(ROLES[:2])}")
+            role = shown(message["role"]) if "role" in message else "missing"
+            raise RowRefused(f"messages[{place}].role is {role}: it must be {' or '.join(ROLES[:2])}")
         content = message.get("content")
         if type(content) is list:
             wrong = [block for block in content if type(block) is not dict]
             if wrong:
-                raise _RowRefused(f"messages[{place}].content holds {_shown(wrong[0])}: its blocks must be objects")
+                raise RowRefused(f"messages[{place}].content holds {shown(wrong[0])}: its blocks must be objects")
         elif type(content) is not str:
-            text = _shown(content) if "content" in message else "missing"
-            raise _RowRefused(f"messages[{place}].content is {text}: it must be a string or a list of blocks")
+            text = shown(content) if "content" in message else "missing"
+            raise RowRefused(f"messages[{place}].content is {text}: it must be a string or a list of blocks")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value for a message: short, and on one line."""
     if type(value) in (dict, list):
         return _KINDS[type(value)]

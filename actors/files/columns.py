@@ -174,6 +174,7 @@ def cell(value: Any) -> Any:
 class _Error(msgspec.Struct, frozen=True):
     type: str = ""
     message: str = ""
+    code: Any = None
 
 
 class _Errors(msgspec.Struct, frozen=True):
@@ -190,9 +191,29 @@ class _Result(msgspec.Struct):
     error: _Errors | None = None
 
 
+class _Spoken(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Spoken = msgspec.field(default_factory=_Spoken)
+
+
+class _Body(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: _Error | None = None
+
+
+class _Response(msgspec.Struct):
+    body: _Body = msgspec.field(default_factory=_Body)
+
+
 class _Line(msgspec.Struct):
     custom_id: str
-    result: _Result
+    result: _Result | None = None
+    response: _Response | None = None
+    """Of a line of OpenAI's batch files, as the next one."""
+    error: _Error | None = None
 
 
 _line_decoder = msgspec.json.Decoder(_Line)
@@ -204,11 +225,22 @@ def flat(line: bytes) -> bytes:
     found = _line_decoder.decode(line)
     result = found.result
     text = error = None
-    if result.message is not None:
+    if result is None:
+        text, error = _of_completion(found)
+    elif result.message is not None:
         text = "".join(each.get("text", "") for each in result.message.content if each.get("type") == "text")
     else:
         error = f"{result.error.error.type}: {result.error.error.message}" if result.error else result.type
     return msgspec.json.encode({REQUEST_ID: found.custom_id, ANSWER: text, ERROR: error})
+
+
+def _of_completion(found: _Line) -> tuple[str | None, str | None]:
+    """Return text and error of a line of OpenAI's batch files."""
+    body = _Body() if found.response is None else found.response.body
+    if body.choices:
+        return body.choices[0].message.content or "", None
+    error = found.error or body.error or _Error(message="no answer")
+    return None, f"{error.type or error.code or 'api_error'}: {error.message}"
 
 
 __all__ = [

@@ -79,8 +79,8 @@ def _wrong_object(found: dict[str, Any]) -> str:
     if "params" in names:
         return ""
     if "body" in names and names & {"custom_id", "method", "url"}:
-        return f"is in the OpenAI batch format; cortex wants {FORM} on each line"
-    if "result" in names and "custom_id" in names:
+        return ""
+    if ("result" in names or "response" in names) and "custom_id" in names:
         return "is a file of results, not of requests: give the input that it was made from"
     if type(found.get("requests")) is list:
         return "is the body of one Message Batches request; write its requests one a line, with jq -c '.requests[]'"

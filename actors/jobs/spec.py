@@ -14,6 +14,7 @@ from actors.files.paths import is_remote
 from actors.journal.state_folder import STATE_DEFAULT
 from actors.programs import loader
 from actors.routing.model_spec import ModelSpec
+from cortex.programs.batch import Batch
 from cortex.programs.shards import sharded
 from cortex.state.events import RowsReopened
 from cortex.state.program import Program, params_of
@@ -79,8 +80,10 @@ class JobSpec(msgspec.Struct, kw_only=True):
         """Return the job's name, which does not depend on the number of shards."""
         if self.job:
             return self.job
-        where = loader.place_of(type(self.program))
-        parts = [where, params_of(self.program).decode(), whole(self.input), whole(self.output)]
+        where, program = loader.place_of(type(self.program)), self.program
+        if isinstance(program, Batch):  # the name is wanted before the input is read, which tells the API
+            program = msgspec.structs.replace(program, api=msgspec.UNSET)
+        parts = [where, params_of(program).decode(), whole(self.input), whole(self.output)]
         parts += [self.places[key] for key in (CONTENT, DIALECT) if key in self.places]
         stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
         name = where.rpartition(":")[2].rpartition("<locals>.")[2].lower()

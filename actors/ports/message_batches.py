@@ -10,6 +10,9 @@ import msgspec
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
+UNKNOWN_REQUESTS = -1
+"""Number of requests of a batch that its provider has not counted yet."""
+
 
 class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Status of one message batch at its provider."""
@@ -18,9 +21,12 @@ class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Id that the provider gave to the batch."""
     ended: bool
     requests: int
-    """Number of its requests."""
+    """Number of its requests, or ``UNKNOWN_REQUESTS``."""
     created_at_s: float
     """Time of creation in seconds since 1970, by the provider's clock."""
+    first_id: str = ""
+    """Custom id of its first request, where the provider keeps what we say of a batch, or a text that is no such id for
+    a batch that was made elsewhere; empty: only its results tell."""
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -313,7 +313,7 @@ _ROWS: Final = (
     Provider(
         name=OPENAI, title="OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:OPENAI", errors=_CHAT_ERRORS,
         base_url="https://api.openai.com", base_url_variable="OPENAI_BASE_URL", root="/v1", appended=CHAT_PATHS,
-        hosts=("openai.com",), credential=f"{_CHAT}.account:openai",
+        batches=True, hosts=("openai.com",), credential=f"{_CHAT}.account:openai",
         key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
         server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
         setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
@@ -322,6 +322,7 @@ _ROWS: Final = (
     ),
     Provider(
         name="azure", title="Azure OpenAI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:AZURE", errors=_CHAT_ERRORS,
+        batches=True,
         place=("resource",), place_form="resource=NAME", place_example="resource=R",
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",

@@ -16,7 +16,7 @@ import msgspec
 
 from actors.providers.credentials.account import base_url_of, credential_of, endpoint_named
 from actors.providers.credentials.credential import CredentialError, without_password
-from actors.providers.registry import DEFAULT, OPENAI, is_own_server, row_of
+from actors.providers.registry import CHAT_CLIENT, DEFAULT, OPENAI, is_own_server, row_of
 from actors.routing.model_spec import ModelSpec
 from cortex.values.limits import BATCHES
 from policies.failures.error_vocabulary import NO_SUCH_PATH
@@ -60,35 +60,45 @@ def has_api(answered: Answered | None) -> bool:
         return False
 
 
+def over_chat(spec: ModelSpec) -> bool:
+    """Return whether requests of chat completions are sent to a model as they are: over chat completions, or at a
+    server of the user's own that may have them."""
+    return spec.row.client == CHAT_CLIENT or is_open(spec)
+
+
 async def with_apis(
-    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = ()
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), chat: bool = False
 ) -> tuple[ModelSpec, str]:
     """Return a job's specification with the APIs of its servers, and a notice for the user; empty: nothing was found.
 
     The specifications of fallbacks and roles are completed as well. ``endpoints``: those of the job's routes, if it
-    exists, whose APIs are known.
+    exists, whose APIs are known. ``chat``: chat completions are preferred where a server has both.
     """
     roles = list(spec.roles)
     asked = (spec, *spec.fallbacks, *(spec.roles[role] for role in roles))
-    own, *others = await asyncio.gather(*(with_api(each, environ, endpoints) for each in asked))
+    own, *others = await asyncio.gather(*(with_api(each, environ, endpoints, chat=chat) for each in asked))
     fallbacks, players = others[: len(spec.fallbacks)], others[len(spec.fallbacks) :]
     changed = [each for each, before in zip((own, *others), asked, strict=True) if each is not before]
     own = msgspec.structs.replace(own, fallbacks=tuple(fallbacks), roles=dict(zip(roles, players, strict=True)))
-    addresses = dict.fromkeys(without_password(each.base_url) for each in changed)
+    addresses = dict.fromkeys(without_password(each.base_url) for each in changed) if not chat else {}
     notice = "; ".join(f"{each} has no Messages API: asked by OpenAI's chat completions" for each in addresses)
     return (own if changed else spec), notice
 
 
 async def with_api(
-    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), timeout_s: float = TIMEOUT_S
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), timeout_s: float = TIMEOUT_S,
+    chat: bool = False,
 ) -> ModelSpec:  # fmt: skip
     """Return a specification with the API of its server; as it is if the user named a provider, if the address is no
-    server of the user's own, if the server has the Messages API, or if nothing can be found out."""
+    server of the user's own, if the server has the Messages API, or if nothing can be found out. ``chat``: the server
+    is asked over chat completions unless it has the Messages API alone."""
     if not is_open(spec):
         return spec
     try:
         if (known := _known(spec, environ, endpoints)) is not None:
             return known
+        if chat:
+            return await _preferring_chat(spec, environ, timeout_s)
         if not lacks_api(await _asked(spec, MESSAGES_PATH, environ, timeout_s)):
             return spec
         for each in _over_chat(spec):
@@ -97,6 +107,14 @@ async def with_api(
     except CredentialError:
         pass  # the resolution of the route says what is wrong
     return spec
+
+
+async def _preferring_chat(spec: ModelSpec, environ: Mapping[str, str], timeout_s: float) -> ModelSpec:
+    options = _over_chat(spec)
+    for each in options:
+        if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
+            return each
+    return spec if has_api(await _asked(spec, MESSAGES_PATH, environ, timeout_s)) else options[0]
 
 
 def as_known(spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> ModelSpec:

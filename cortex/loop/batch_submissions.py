@@ -24,6 +24,7 @@ from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import InFlightAttempt, State
 from cortex.values.batch_record import Submission, SubmissionStatus
+from policies.estimates.batching import NEVER_BEGAN, QUEUE_FULL
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, lapsed, may_retry
 
@@ -73,10 +74,11 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
 
     If the bodies are gone, or the job stops anyway, its calls are taken back and asked anew.
     """
-    made = k.submissions.get(event.number)
-    if made is None or (made.stand == SubmissionStatus.OUT and (event.who or event.failure.kind != FailureKind.LOST)):
+    made, failure = k.submissions.get(event.number), event.failure
+    never_began = failure.error_type in NEVER_BEGAN and not event.who
+    told = never_began or (failure.kind == FailureKind.LOST and not event.who)
+    if made is None or (made.stand == SubmissionStatus.OUT and not told):
         return
-    failure = event.failure
     if not event.who:
         k.tally.attempt_failed(failure.kind)
     if event.who and made.name:  # it existed, and its results cannot be had: its cost stays unknown
@@ -86,6 +88,9 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     lost = made.orphaned or failure.kind == FailureKind.LOST or bool(event.who)
     if lost or k.outcome or k.closing or k.paused is not None:
         _dissolve(k, made)
+        return
+    if never_began:
+        _never_began(k, made, failure)
         return
     made.throttles += failure.kind == FailureKind.THROTTLED
     policy = k.terms.limits.retry
@@ -103,6 +108,17 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     made.stand, made.failure, made.due_at_s = SubmissionStatus.RESTING, failure, k.at_s + wait_s
     share = k.shares[made.route]
     share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another submission would fail too
+
+
+def _never_began(k: State, made: Submission, failure: Failure) -> None:
+    """Take back a batch that was made and not begun. A full queue is waited for, any number of times: it empties as
+    batches end. Anything else would meet the next batch too."""
+    if failure.error_type == QUEUE_FULL:
+        share = k.shares[made.route]
+        share.hold_until_s = max(share.hold_until_s, k.at_s + k.terms.limits.batching.poll_max_s)
+    elif (first := next((k.flights[key] for key in made.keys if key in k.flights), None)) is not None:
+        block(k, first, _refused(made, failure))
+    _dissolve(k, made)
 
 
 def _refused(made: Submission, failure: Failure) -> Failure:

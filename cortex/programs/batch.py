@@ -1,4 +1,5 @@
-"""``batch``: independent requests, one result line each, in the format of the Message Batches API.
+"""``batch``: independent requests, one result line each, in the format of the Message Batches API or in that of
+OpenAI's batch files.
 
 A row is a goal; it is asked unchanged; its answer or its failure is emitted, and the row leaves memory.
 """
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cortex.programs.batch_replay import BatchReplay, counted_ending, goal_of
+from cortex.programs.parts import openai_results
 from cortex.state.changes import Ask, Change, Emit, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import FastReplay, Program
@@ -55,7 +57,8 @@ def failed_line(custom_id: str, failure: Failure) -> bytes:
 
 
 class Batch(Program, frozen=True):
-    """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
+    """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish. ``api``:
+    ``chat`` for requests and results of OpenAI's batch files; left out for those of the Message Batches API."""
 
     name: ClassVar[str] = "batch"
     keeps: ClassVar[bool] = False
@@ -65,6 +68,7 @@ class Batch(Program, frozen=True):
     asks_once: ClassVar[bool] = True  # the custom_id is the sample, and is unique
 
     ordered: bool = False
+    api: str | msgspec.UnsetType = msgspec.UNSET
 
     def rows_are_requests(self) -> bool:
         """Return True: each row is a complete request."""
@@ -81,7 +85,7 @@ class Batch(Program, frozen=True):
         place = k.tally.rows_read - 1 if row.place < 0 else row.place
         if row.refusal:
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
-            yield Emit(failed_line(row.key, failure), place if self.ordered else None, failed=True)
+            yield Emit(self._failed(k, row.key, failure), place if self.ordered else None, failed=True)
         else:
             yield goal_of(row, place)
 
@@ -94,7 +98,11 @@ class Batch(Program, frozen=True):
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """Emit the message unchanged. One that is no whole answer is counted by its ending."""
         key, _, _, place = goal.value
-        line, order = succeeded_line(key, reply.body), place if self.ordered else None
+        if self.api:
+            line = openai_results.succeeded_line(k.terms.job, key, reply.body, k.at_s)
+        else:
+            line = succeeded_line(key, reply.body)
+        order = place if self.ordered else None
         ending: str | None = None
         if reply.stop_reason in WHOLE_REASONS:  # nearly all replies; inline, since this is the path of every row
             try:
@@ -109,8 +117,11 @@ class Batch(Program, frozen=True):
         """Emit the result line of a row that failed for good."""
         key, _, _, place = goal.value
         order = place if self.ordered else None
-        yield Emit(failed_line(key, failure), order, failed=True, row=key, kind=failure.kind)
+        yield Emit(self._failed(k, key, failure), order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message)
+
+    def _failed(self, k: State, key: str, failure: Failure) -> bytes:
+        return openai_results.failed_line(k.terms.job, key, failure) if self.api else failed_line(key, failure)
 
     def answer(self, k: State) -> None:
         """Return None: the answer of a batch is its result file."""

@@ -16,6 +16,10 @@ A canonical request is one JSON object:
   ``stop_sequences``, ``metadata`` and the other fields of ``actors.files.batch_request.PARAMS``;
 - never ``stream``: whether a reply is streamed is the client's affair.
 
+A request that its user wrote in the form of chat completions keeps that form, behind a mark
+(``cortex.values.chat_form.request``); its reply may hold the completion that came
+(``cortex.values.chat_form.completion``).
+
 A canonical reply is one JSON object: ``type`` (``message``), ``role`` (``assistant``), ``model``, ``content`` (a list
 of blocks), ``stop_reason`` (one of those below, or another one of ``cortex.values.endings``), ``usage``. In ``usage``,
 ``input_tokens`` leaves out the tokens that were read from or written to a cache: they are counted in

@@ -12,6 +12,13 @@ REQUESTS_MAX: Final = 100_000
 """Requests that the provider accepts in one batch."""
 BYTES_MAX: Final = 256_000_000
 """Bytes that the provider accepts in one batch. The provider says 256 MB; the smaller reading of a megabyte is safe."""
+QUEUE_FULL: Final = "token_limit_exceeded"
+"""Error type of a batch that did not begin because too many tokens of the account wait in batches. OpenAI's code:
+"Enqueued token limit reached for … Limit: 2,000,000 enqueued tokens" (openai/openai-python#2084)."""
+NOT_BEGUN: Final = "batch_failed"
+"""Error type of a batch whose requests were refused as a whole, after it had been made."""
+NEVER_BEGAN: Final = frozenset({QUEUE_FULL, NOT_BEGUN})
+"""Error types of batches that were made and of which no request was begun: nothing is billed."""
 LOOKS_SHORT_MAX: Final = 5
 """Number of times that results with fewer lines than the batch has requests count as a truncated download."""
 
@@ -79,3 +86,19 @@ def absent(settled_at_s: float, listed_at_s: float) -> bool:
     ``listed_at_s``: time at which the list was requested; ``settled_at_s``: time from which no creation can be pending.
     """
     return listed_at_s >= settled_at_s
+
+
+def enqueued_after_full(out: int, refused: int) -> int:
+    """Return the most requests that may wait in batches, after a batch of ``refused`` requests found the queue full
+    while ``out`` others of the job waited there.
+
+    Those others were taken. Where there was none, half of the refused ones are tried next: the provider counts tokens,
+    of which it names neither those of a request nor those of other jobs.
+    """
+    return max(out, (out + refused) // 2, 1)
+
+
+def enqueued_after_end(most: int) -> int:
+    """Return the most requests that may wait in batches, after a batch has ended: a quarter more, since the load of
+    others that filled the queue may be gone."""
+    return most + max(1, most // 4)

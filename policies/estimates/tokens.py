@@ -33,10 +33,11 @@ UNBOUNDED: Final = 1 << 40
 packed, and tools that the provider runs, which read on their own."""
 
 # In a string of JSON every quote is escaped, so these patterns match keys and values of the request, never its text.
-_IMAGE: Final = re.compile(rb'"type"\s*:\s*"image"')
-_TOOLS: Final = re.compile(rb'"(?:tools|output_config|output_format)"\s*:')
+_IMAGE: Final = re.compile(rb'"type"\s*:\s*"image(?:_url)?"')
+_TOOLS: Final = re.compile(rb'"(?:tools|output_config|output_format|response_format)"\s*:')
 _TYPES: Final = re.compile(rb'"type"\s*:\s*"(\w+)"')
 _TOOL: Final = re.compile(rb"(?:bash|text_editor|computer|memory)_\d+")
+_IMAGES: Final = frozenset({b"image", b"image_url"})  # the second one of chat completions
 _UNBOUNDED: Final = re.compile(rb"document|file|url|container_upload|(?:web_search|web_fetch|code_execution)_\w+")
 _SERVERS: Final = re.compile(rb'"mcp_servers"\s*:')
 # Values of "type" that are common in schemas, texts and messages, and add no tokens.
@@ -80,7 +81,7 @@ def body_tokens_bound(body: bytes) -> int:
             continue
         if _UNBOUNDED.fullmatch(kind):
             return UNBOUNDED
-        images += kind == b"image"
+        images += kind in _IMAGES
         tools += _TOOL.fullmatch(kind) is not None
     bound = tokens_bound(_unescaped(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
     return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
@@ -156,9 +157,12 @@ def _empty_pictures(content: Any) -> int:
     for block in content if isinstance(content, list) else ():
         if not isinstance(block, dict):
             continue
-        source = block.get("source")
+        source, image = block.get("source"), block.get("image_url")
         if block.get("type") == "image" and isinstance(source, dict) and source.get("type") == "base64":
             source["data"] = ""
+            emptied += 1
+        elif block.get("type") == "image_url" and isinstance(image, dict) and str(image.get("url"))[:5] == "data:":
+            image["url"] = ""
             emptied += 1
         else:
             emptied += _empty_pictures(block.get("content"))  # content of a message or of a tool result

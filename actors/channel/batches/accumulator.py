@@ -17,7 +17,15 @@ from actors.channel.batches.orders import BatchOrderRouter, passes
 from actors.ports.runtime import Runtime
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
-from policies.estimates.batching import BatchingPolicy, fits, gather_until_s
+from cortex.values.batch_record import Submission
+from policies.estimates.batching import (
+    REQUESTS_MAX,
+    BatchingPolicy,
+    enqueued_after_end,
+    enqueued_after_full,
+    fits,
+    gather_until_s,
+)
 from policies.estimates.tokens import body_tokens_bound
 from policies.failures.failure import RULES, Failure, FailureKind
 
@@ -52,6 +60,10 @@ class BatchAccumulator:
         self._orders = orders
         self._intend = intend
         self._pending: dict[int, _PendingBatch] = {}
+        self._enqueued_max: dict[int, int] = {}
+        """Most requests that may wait at the provider, by route, as far as a full queue has told."""
+        self._going: dict[int, int] = {}
+        """Requests that are cut and not intended yet, by route."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -102,6 +114,27 @@ class BatchAccumulator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    # -- a full queue ------------------------------------------------------------------------------------------------
+
+    def is_full(self, made: Submission) -> None:
+        """Note that the provider's queue had no room for a submission: the next one is smaller, or waits for others."""
+        self._enqueued_max[made.route] = enqueued_after_full(self._out(made.route) - len(made.keys), len(made.keys))
+
+    def has_room(self, place: int) -> None:
+        """Note that a submission has ended."""
+        if place in self._enqueued_max:
+            self._enqueued_max[place] = enqueued_after_end(self._enqueued_max[place])
+
+    def _out(self, place: int) -> int:
+        """Return the number of requests of a route that may be with the provider."""
+        submissions = self._state().submissions.values()
+        return sum(len(made.keys) for made in submissions if made.route == place) + self._going.get(place, 0)
+
+    def _room(self, place: int) -> int:
+        """Return the number of requests that may be submitted now."""
+        most = self._enqueued_max.get(place)
+        return REQUESTS_MAX if most is None else most - self._out(place)
+
     # -- cutting ---------------------------------------------------------------------------------------------------
 
     async def _gather(self) -> None:
@@ -123,19 +156,22 @@ class BatchAccumulator:
             wait_s = gather_until_s(batching, pending.first_s, pending.last_s, _more(k)) - self._runtime.monotonic_s()
             if not full and wait_s > 0:
                 return max(0.001, wait_s)
-            calls = self._cut(pending, batching)
+            if (room := self._room(place)) <= 0:
+                return batching.poll_s
+            calls = self._cut(pending, batching, room)
             calls = {key: call for key, call in calls.items() if key in k.flights}  # K may have withdrawn some
             if calls:
+                self._going[place] = self._going.get(place, 0) + len(calls)
                 self._start(self._go(place, calls))
         del self._pending[place]
         return 0.0
 
-    def _cut(self, pending: _PendingBatch, batching: BatchingPolicy) -> Calls:
-        """Take the oldest calls, as many as fit into one submission."""
+    def _cut(self, pending: _PendingBatch, batching: BatchingPolicy, room: int) -> Calls:
+        """Take the oldest calls, as many as fit into one submission, and ``room`` at most."""
         cut: Calls = {}
         size = 0
         for key, call in pending.calls.items():
-            if not fits(batching, len(cut) + 1, size + len(call.body)):
+            if len(cut) >= room or not fits(batching, len(cut) + 1, size + len(call.body)):
                 break
             cut[key] = call
             size += len(call.body)
@@ -154,6 +190,13 @@ class BatchAccumulator:
 
     async def _go(self, place: int, calls: Calls) -> None:
         """Drop the calls that are too large, and learn the account's newest batch: later batches were made since."""
+        count = len(calls)
+        try:
+            await self._settled(place, calls)
+        finally:
+            self._going[place] -= count
+
+    async def _settled(self, place: int, calls: Calls) -> None:
         await self._weigh(place, calls)
         looks = 0
         while calls and not self._over():

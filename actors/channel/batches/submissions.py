@@ -17,14 +17,14 @@ import msgspec
 from actors.branch import batch_executor
 from actors.channel.batches.accumulator import BatchAccumulator, Calls, Put
 from actors.channel.batches.orders import BatchOrderRouter, passes
-from actors.ports.message_batches import BatchRequest, surely_not_made
+from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, surely_not_made
 from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.batch_record import Submission, SubmissionStatus
 from cortex.values.limits import Limits
-from policies.estimates.batching import LOOKS_SHORT_MAX, BatchingPolicy, absent
+from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, QUEUE_FULL, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
 
 PERMITS = 1_000_000
@@ -224,10 +224,15 @@ class SubmissionTracker:
         """Return the event that decides, if one of these batches does, and whether some of them cannot be judged yet.
         """
         known = {other.name for other in self._state().submissions.values()}
-        alike = [each for each in reply.statuses if each.requests == len(made.keys) and each.name not in known]
+        sizes = (len(made.keys), UNKNOWN_REQUESTS)
+        alike = [each for each in reply.statuses if each.requests in sizes and each.name not in known]
         ids = self._ids(made)
         early = False
         for each in alike:
+            if each.first_id:  # the provider keeps what was said of the batch: its results need not be awaited
+                if each.first_id in ids:
+                    return events.SubmissionAccepted(made.number, each.name), False
+                continue
             if each.name in strangers:
                 continue
             if not each.ended:
@@ -258,9 +263,15 @@ class SubmissionTracker:
                 del self._reading[number]
                 if reply is not None and reply.failure is None:
                     if reply.rows >= requests or short >= LOOKS_SHORT_MAX:
+                        self._gathering.has_room(made.route)
                         self._put([events.ResultsCollected(number)])
                         return
                     short += 1
+            if reply is not None and reply.failure is not None and reply.failure.error_type in NEVER_BEGAN:
+                if reply.failure.error_type == QUEUE_FULL:
+                    self._gathering.is_full(made)
+                self._put([events.SubmissionRejected(number, reply.failure)])
+                return
             if reply is not None and reply.failure is not None and not passes(reply.failure):
                 self._put([_gone(made, reply.failure)])
                 return

@@ -147,6 +147,10 @@ def _answer_of(line: Any, number: int) -> tuple[str, Any]:
     """Return the row of a result line and its compared content, without the provider's ids and usage."""
     if not isinstance(line, dict):
         return str(number), line
+    if "response" in line:  # of OpenAI's batch files
+        body = (line["response"] or {}).get("body") or {}
+        told = {name: body.get(name) for name in ("choices", "error")}
+        return str(line["custom_id"]), told | {"failed": line.get("error")}
     if "custom_id" in line:
         result = dict(line.get("result") or {})
         message = result.get("message")

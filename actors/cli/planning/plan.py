@@ -28,6 +28,7 @@ from actors.cli.run.start import (
     body_model,
     checked,
     given_input,
+    note_api,
     put_list,
     refuse_other_places,
     refuse_paying_again,
@@ -75,6 +76,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     try:
         with contextlib.closing(source):
             environ = taken_environ()
+            note_api(order, source)
             sizes = source.notice = _sizes(order, options, folder, environ)
             check = checked(order, options, source, folder)
             notes = _refused_as_the_job(order, options, folder, check)
@@ -127,7 +129,8 @@ def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[
     assert isinstance(program, Batch | Table)
     asks = not order.fresh and folder.remembers()
     spec = model_spec_of(options, options.model)
-    endpoint = endpoint_to(asyncio.run(with_apis(spec, environ))[0], environ) if asks else ""
+    chat = isinstance(program, Batch) and bool(program.api)
+    endpoint = endpoint_to(asyncio.run(with_apis(spec, environ, chat=chat))[0], environ) if asks else ""
     return RowSizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 

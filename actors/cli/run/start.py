@@ -65,6 +65,7 @@ from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
 from actors.providers.registry import SAMPLING, SIMULATED, of_model
+from actors.routing.api_detection import over_chat
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.batch import Batch
@@ -72,6 +73,7 @@ from cortex.programs.embed import Embed
 from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 from cortex.state.program import Program, params_of
+from cortex.values.chat_form.request import CHAT
 from cortex.values.limits import JobTerms, Limits
 
 BATCH = "batch"
@@ -99,6 +101,7 @@ def rows_job(
     source.bad = list_of(folder, order)
     with contextlib.closing(source):
         try:
+            note_api(order, source)
             check = checked(order, options, source, folder)
         except (CommandError, SourceError, UnreadableInput):
             if not folder.has(order.named()):  # a copy of standard input is not what a job began with
@@ -263,7 +266,14 @@ def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
         spool=spool_of(folder, order.named()), stdin=stdin, also_known=further,
         capped=order.limits.max_cost_nusd is not None and not row.free,
         dialect=decoded(order.places.get(DIALECT, "")),
+        canonical=order.program.name != BATCH or not over_chat(order.model_spec),
     )  # fmt: skip
+
+
+def note_api(order: JobSpec, source: BatchSource | TableSource) -> None:
+    """Set the API of the results, which the input tells. Raises ``SourceError`` for an input that cannot be read."""
+    if isinstance(source, BatchSource) and order.program.name == BATCH and source.is_chat():
+        order.program = msgspec.structs.replace(order.program, api=CHAT)
 
 
 def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:

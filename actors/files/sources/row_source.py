@@ -13,12 +13,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol, cast
 
 import msgspec
 
 from actors.files.bad_records import BOM, BadRecordObserver, ListedRecord, RawRecord, id_in_line, listed
 from actors.files.batch_request import InvalidRow, RowRules
+from actors.files.chat_lines.line import LOOKED_AT, ChatLineRules, is_chat_line, other_url
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
 from actors.files.errors import SourceError, printable
@@ -291,12 +292,14 @@ class RowSource(ABC):
 
 
 class BatchSource(RowSource):
-    """Source of JSON Lines in the Message Batches request format, from a file, standard input (`-`) or a pipe.
+    """Source of JSON Lines of requests, in the form of the Message Batches API or of OpenAI's batch files, from a file,
+    standard input (`-`) or a pipe. The first line that is of one of them decides for the file.
 
     `model`, when given, replaces the rows' models; `output_tokens_max`, when given, bounds their `max_tokens` and is
     the default of rows without it. Input that can be read only once is first copied to the file `spool`; if an earlier
     run left a spool, an empty or closed standard input means that spool. `also_known` and `capped`: see `RowRules`.
-    `dialect`: the encoding, if the user gives one.
+    `dialect`: the encoding, if the user gives one. `canonical`: requests of chat completions become canonical ones,
+    since the model is not asked over chat completions.
     """
 
     def __init__(
@@ -310,9 +313,30 @@ class BatchSource(RowSource):
         capped: bool = False,
         stdin: BinaryIO | None = None,
         dialect: Dialect = DETECTED,
+        canonical: bool = True,
     ) -> None:
-        super().__init__(InputFile(path, spool, stdin, dialect))
-        self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known, capped=capped)
+        self._lines = InputFile(path, spool, stdin, dialect)
+        super().__init__(self._lines)
+        given: dict[str, Any] = {"model": model, "output_tokens_max": output_tokens_max, "capped": capped}
+        self._rules = RowRules(also_known=also_known, **given)
+        self._chat_rules = ChatLineRules(also_known=also_known, translated=canonical, **given)
+        self._is_chat: bool | None = None
+
+    def is_chat(self) -> bool:
+        """Return whether the file is in the form of OpenAI's batch files. Raises `SourceError` if it cannot be read."""
+        if self._is_chat is None:
+            self._lines.open()
+            reading, found = self._lines.lines(), cast(bool | None, None)
+            while found is None and reading.number < LOOKED_AT and (line := reading.next()) is not None:
+                found = is_chat_line(line.removeprefix(BOM))
+            self._is_chat = bool(found)
+            if found:
+                self._rules = self._chat_rules
+        return self._is_chat
+
+    def _survey(self) -> tuple[InputCheck, array[int]]:
+        self.is_chat()
+        return super()._survey()
 
     def judge(self, piece: Any, number: int) -> Row | None:
         """Return the row in this line; None if it is blank. Raises `InvalidRow`."""
@@ -343,7 +367,8 @@ class BatchSource(RowSource):
 
     def unusable(self, survey: InputSurvey) -> str:
         """Return a description of the input's format, if it is recognized."""
-        return wrong_form(survey.first_bad.removeprefix(BOM)[:HEAD_BYTES])
+        line = survey.first_bad.removeprefix(BOM)
+        return other_url(line) if self._is_chat else wrong_form(line[:HEAD_BYTES])
 
 
 def new_digest() -> hashlib.blake2b:

@@ -6,18 +6,23 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from actors.providers.chat_completions.batches import ChatBatches
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body
-from actors.providers.chat_completions.response import read_completion, refusal
+from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.client.canonical_request import model_in
 from actors.providers.client.keyed_model import KeyedModel
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
+from actors.providers.messages.batches import BatchTransport
 from actors.providers.registry import Provider, load, row_of
+from actors.providers.transport.aiohttp_transport import RequestTemplate
+from actors.providers.transport.failures import ModelClosed
+from cortex.values.chat_form.request import may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 
@@ -57,9 +62,18 @@ def declined(outcome: Failure, body: bytes) -> Reply | Failure:
     return refusal(model_in(body), outcome.message, usage)
 
 
+def _whole(body: bytes, charset: str) -> Reply:
+    return with_whole(read_completion(body, charset), body)
+
+
+GIVEN_FORM: Final = WireForm(
+    path=COMPLETIONS, body=_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, may_stream=may_stream,
+)  # fmt: skip
+"""Form of requests that were written as chat completions: their replies hold the completion too."""
 CHAT_FORM: Final = WireForm(
     path=COMPLETIONS, body=_body, read=read_completion, stream=ChunkAssembler, failures=ChatFailures,
-    reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, given=GIVEN_FORM,
 )  # fmt: skip
 
 
@@ -70,6 +84,32 @@ class ChatModel(KeyedModel):
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
         variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant)
+        patience_s = self._timeouts.connect_s + self._timeouts.first_byte_s
+        self.batches = ChatBatches(
+            self._batch_transport, self._keys, self._failures, patience_s, dialect.batch_endpoint, self._bound
+        )
+        """Batches of the provider, under the same credential; only those whose row says so have any."""
+
+    def _bound(self) -> str:
+        assert isinstance(self._variant, ChatVariant)
+        return self._variant.bound
+
+    async def close(self) -> None:
+        """Close every connection; calls under way end as TRANSIENT."""
+        await super().close()
+        await self.batches.close()
+
+    async def _take_key(self, credential: Credential) -> None:
+        await super()._take_key(credential)
+        if self.batches.transport is not None:
+            self.batches.transport.take(RequestTemplate(self.url, self._headers(credential)))
+
+    async def _batch_transport(self) -> BatchTransport:
+        if self._closed:
+            raise ModelClosed
+        template, context, proxy = await self._free_way("")
+        connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
+        return BatchTransport(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
 
 
 def model_of(spec: ClientSpec) -> ChatModel:

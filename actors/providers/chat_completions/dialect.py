@@ -13,8 +13,12 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
 
     bound: str = TOKENS_BOUND
     """Field of the bound of a reply at the provider's own hosts. The other one is used once a server refuses this."""
+    batch_endpoint: str = "/v1/chat/completions"
+    """Path of chat completions in a batch and in its lines."""
 
 
 DEFAULT: Final = ChatDialect()
 OPENAI: Final = ChatDialect(bound=COMPLETION_BOUND)
-AZURE: Final = ChatDialect(bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=AZURE_ADDRESS)
+AZURE: Final = ChatDialect(
+    bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=AZURE_ADDRESS, batch_endpoint="/chat/completions"
+)

@@ -35,6 +35,7 @@ from actors.providers.client.canonical_request import (
 )
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.registry import CHAT_PARAMETERS
+from cortex.values.chat_form.request import CHAT_MARK, fields_of
 
 COMPLETION_BOUND: Final = "max_completion_tokens"
 """Field of the bound at OpenAI: tokens of the reply, those of reasoning included. Its reasoning models refuse the other
@@ -49,11 +50,14 @@ _decode: Final = msgspec.json.decode
 
 
 def chat_body(body: bytes, bound: str, streamed: bool = False, counted: bool = True) -> bytes:
-    """Return the body of a canonical request, in the form of chat completions.
+    """Return the body of a canonical request, in the form of chat completions. A request that its user wrote in that
+    form (`cortex.values.chat_form.request`) stays as it is but for the name of its bound.
 
     `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
     `counted`: with the usage in the last one. Raises `Untranslatable`.
     """
+    if body.startswith(CHAT_MARK):
+        return _as_written(body, bound, streamed, counted)
     if not streamed and (quick := _quick(body, bound)):
         return quick
     fields = FIELDS.decode(body)
@@ -75,6 +79,17 @@ def chat_body(body: bytes, bound: str, streamed: bool = False, counted: bool = T
     if streamed:
         made |= _STREAMED if counted else {"stream": True}
     return _encode(made)
+
+
+def _as_written(body: bytes, bound: str, streamed: bool, counted: bool) -> bytes:
+    """Return the body of a request that was written in the form of chat completions."""
+    fields: dict[str, Any] = {}
+    fields |= fields_of(body)
+    if (tokens := fields.pop(TOKENS_BOUND, None)) is not None:
+        fields[bound] = tokens
+    if streamed:
+        fields |= _STREAMED if counted else {"stream": True}
+    return _encode(fields)
 
 
 def _quick(body: bytes, bound: str) -> bytes:

@@ -27,6 +27,7 @@ from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
+from cortex.values.chat_form.completion import with_completion
 from cortex.values.endings import CONTEXT_WINDOW
 from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
 
@@ -160,6 +161,17 @@ def read_completion(body: bytes, charset: str = "") -> Reply:
     usage = usage_of(found, bool(content))
     logprobs = canonical_logprobs(choice.get("logprobs"), _text_of(content))
     return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")), logprobs)
+
+
+def with_whole(reply: Reply, body: bytes) -> Reply:
+    """Return the reply with the completion it was read from, for a request that was written in the form of chat
+    completions; without it where the completion is no plain JSON, and had to be mended."""
+    try:
+        if type(msgspec.json.decode(body)) is not dict:
+            return reply
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return reply
+    return Reply(with_completion(reply.body, body.strip()), reply.stop_reason, reply.model, reply.usage)
 
 
 def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:

@@ -14,6 +14,10 @@ from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import DONE, ERROR, EventStream, StreamError, damaged, decoded
 
 _NOT_ENDING: Final = frozenset({"index", "delta", "message", "logprobs"})
+_HEAD: Final = (
+    ("id", str), ("model", str), ("created", int), ("service_tier", str), ("system_fingerprint", str)
+)  # fmt: skip
+"""Fields that stand beside the choices, and their types."""
 _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
@@ -56,7 +60,7 @@ class ChunkAssembler(EventStream):
             message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
         choice = {"index": 0, "message": message, **self._ending}
         choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
-        completion = {**self._head, "choices": [choice]}
+        completion = {**self._head, "object": "chat.completion", "choices": [choice]}
         return json_bytes(completion | ({} if self._usage is None else {"usage": self._usage}))
 
     def take(self, text: bytes, name: bytes) -> None:
@@ -76,8 +80,8 @@ class ChunkAssembler(EventStream):
             error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)  # the latter: older vLLM
             if error and not self.whole:
                 raise StreamError(error, self._begun_answer())
-            for field in ("id", "model"):
-                if isinstance(chunk.get(field), str) and field not in self._head:
+            for field, kind in _HEAD:
+                if field not in self._head and isinstance(chunk.get(field), kind):
                     self._head[field] = chunk[field]
             for choice in chunk.get("choices") or ():
                 if choice.get("index") in (0, None):

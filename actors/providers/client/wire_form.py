@@ -53,6 +53,10 @@ class WireForm(msgspec.Struct, frozen=True, kw_only=True):
     other: Callable[[Any, Failure], Variant | None] = _no_other
     """Function ``(variant, failure) -> variant`` that names what to send where the server refused a field of the one
     that was sent; None: it refused no such field."""
+    given: WireForm | None = None
+    """Form of requests that their users wrote in it (``cortex.values.chat_form.request``); None: the API takes none."""
+    may_stream: Callable[[bytes], bool] | None = None
+    """Function that says whether a streamed answer to a request loses nothing; None: to none it does."""
     settled: Callable[[Failure, bytes], Reply | Failure] = _as_it_is
     """Function ``(failure, canonical request) -> outcome`` of a call that failed in the end: a prompt that a filter
     declines is a reply, not a failure."""

@@ -74,9 +74,9 @@ def _outcome(result: _Result) -> Reply | Failure:
         except (UnreadableResponse, StreamError) as error:
             return Failure(FailureKind.UNREADABLE, str(error), 200, answer_came=True)
     if result.type == "expired":
-        return Failure(FailureKind.EXPIRED, _EXPIRED, 0, "expired", sent=False)
+        return expired()
     if result.type == CANCELED:
-        return Failure(FailureKind.CANCELLED, _CANCELED, 0, CANCELED, sent=False)
+        return canceled()
     reported = result.error.error if result.error is not None else _Error()
     kind = classify(0, reported.type, reported.message, bytes(reported.details).decode("utf-8", "replace"))
     text = reported.message or f"the provider gave no message but {result.type!r}"
@@ -84,3 +84,13 @@ def _outcome(result: _Result) -> Reply | Failure:
     if failure.may_be_billed:  # the API bills no row that errored (its pages on batch processing)
         failure = msgspec.structs.replace(failure, status=500)
     return failure
+
+
+def expired() -> Failure:
+    """Return the failure of a request that its batch did not come to in time."""
+    return Failure(FailureKind.EXPIRED, _EXPIRED, 0, "expired", sent=False)
+
+
+def canceled() -> Failure:
+    """Return the failure of a request whose batch was cancelled before it was worked off."""
+    return Failure(FailureKind.CANCELLED, _CANCELED, 0, CANCELED, sent=False)

@@ -62,15 +62,19 @@ class BatchTransport:
 
     def send(
         self, method: str, path: str = "", query: Mapping[str, str] | None = None, body: bytes | None = None,
-        timeout_s: float | None = None,
+        timeout_s: float | None = None, content_type: str = "",
     ) -> Any:  # fmt: skip
-        """Return an exchange as a context manager. ``path`` is below that of the batches; ``timeout_s`` bounds the
-        whole exchange, in seconds."""
+        """Return an exchange as a context manager. ``path`` is below the template's; ``timeout_s`` bounds the whole
+        exchange, in seconds; ``content_type``: that of the body; empty: JSON."""
         url = URL(f"{self._url}{path}", encoded=True)
+        headers: Any = self._headers if body is not None else self._headers_plain
+        if content_type:
+            headers = CIMultiDict(self._headers_plain)
+            headers["content-type"] = content_type
         return self._session.request(
             method, url.with_query(query) if query else url, allow_redirects=False, proxy=self._proxy,
             data=None if body is None else io.BytesIO(body),
-            headers=self._headers if body is not None else self._headers_plain,
+            headers=headers,
             timeout=aiohttp.ClientTimeout(total=timeout_s, connect=self._connect_s, sock_read=self._silence_s),
         )  # fmt: skip
 
@@ -155,7 +159,7 @@ class ProviderBatches:
                     await self._keys.after(refused, used)  # the next request has the new key
                     yield "", refused
                     return
-                async for line in _lines(answer.content.iter_any()):
+                async for line in lines_of(answer.content.iter_any()):
                     found = read_result(line)
                     if found is not None:
                         yield found[0], self._redacted(found[1])
@@ -246,7 +250,7 @@ def _path(name: str) -> str:
     return f"/{name}"
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the lines of a text that comes in chunks. Raises UnreadableResponse for one longer than
     ``BODY_BYTES_MAX``."""
     rest = b""

@@ -1,8 +1,9 @@
 """Simulated provider over HTTP, close enough to the real one for the official SDK's typed client.
 
-Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions and Responses beside them,
-with the same answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters (``GET /_sim/stats``) and
-settings at run time (``GET`` and ``POST /_sim/settings``). A server that queues has its ``/metrics``.
+Messages (streamed too), token counting, Message Batches, models; OpenAI's chat completions, Responses and batches
+beside them, with the same answers (``http_chat``); and under ``/_sim/`` endpoints for tests: counters
+(``GET /_sim/stats``) and settings at run time (``GET`` and ``POST /_sim/settings``). A server that queues has its
+``/metrics``.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class HttpApp:
         self.provider = provider
         self._api = api
         self.batches = BatchRoutes(provider, self.json_response, self.refused)
-        self.chat = ChatRoutes(provider, self.headers, REQUEST_BYTES_MAX)
+        self.chat = ChatRoutes(provider, self.headers, REQUEST_BYTES_MAX, self.batches)
         self._requests = 0
         self._routes: dict[str, dict[str, Route]] = {
             "/v1/messages": {"POST": self._messages},

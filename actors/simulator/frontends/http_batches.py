@@ -83,10 +83,19 @@ class BatchRoutes:
         if self._provider.out_of_credit:
             return self._refused(CREDIT)
         batch = self._batches.create(body, time.time())
+        self.begin(batch)
+        return self._json_response(self._batch_json(batch, request))
+
+    @property
+    def store(self) -> SimulatedBatchStore:
+        """Batches of this provider."""
+        return self._batches
+
+    def begin(self, batch: SimulatedBatch) -> None:
+        """Start the task that works a batch off."""
         worker = asyncio.create_task(self._work(batch))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
-        return self._json_response(self._batch_json(batch, request))
 
     async def _work(self, batch: SimulatedBatch) -> None:
         while batch.ended_s is None:

@@ -14,7 +14,9 @@ from aiohttp import web
 
 from actors.simulator.api import chat_wire, embeddings_wire, responses_wire, wire
 from actors.simulator.api.provider import SimulatedProvider
-from actors.simulator.faults import ErrorResponse
+from actors.simulator.faults import CREDIT, ErrorResponse
+from actors.simulator.frontends.http_batches import BatchRoutes
+from actors.simulator.frontends.http_chat_batches import BATCHES, ChatBatchRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.request import BadRequest
 
@@ -39,14 +41,18 @@ _WRONG_METHOD: Final = ErrorResponse(405, "invalid_request_error", "Method Not A
 class ChatRoutes:
     """Handler of requests of OpenAI's APIs. ``headers`` makes those of a response."""
 
-    def __init__(self, provider: SimulatedProvider, headers: Callable[[], dict[str, str]], bytes_max: int) -> None:
+    def __init__(
+        self, provider: SimulatedProvider, headers: Callable[[], dict[str, str]], bytes_max: int, batches: BatchRoutes
+    ) -> None:
         self._provider = provider
         self._headers = headers
         self._bytes_max = bytes_max
+        self.batches = ChatBatchRoutes(batches.store, batches.begin, self._response, self._refused)
 
     def takes(self, request: web.BaseRequest, path: str) -> bool:
         """Return whether a request is one of OpenAI's API."""
-        return path in FORMS or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
+        own = path in FORMS or self.batches.takes(path)
+        return own or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer one request."""
@@ -57,6 +63,11 @@ class ChatRoutes:
             self._provider.tally.unauthorised += 1
             wrong = ErrorResponse(401, "authentication_error", "Incorrect API key provided.")
             return self._refused(wrong if key else _NO_KEY)
+        if self.batches.takes(path):
+            begins = request.method == "POST" and path == BATCHES
+            if begins and self._provider.out_of_credit:
+                return self._refused(CREDIT)
+            return await self.batches.handle(request, path)
         form = FORMS.get(path)
         if request.method != ("POST" if form is not None else "GET"):
             return self._refused(_WRONG_METHOD)

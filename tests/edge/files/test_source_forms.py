@@ -14,7 +14,7 @@ from actors.files.errors import printable
 from actors.files.sources.row_source import BatchSource, SourceError
 
 OPENAI = {
-    "custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions",
+    "custom_id": "request-1", "method": "POST", "url": "/v1/images",
     "body": {"model": "gpt", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5},
 }  # fmt: skip
 GOOD = {"custom_id": "a", "params": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}}
@@ -44,8 +44,9 @@ def told(tmp_path, content: bytes | None, name: str = "in.jsonl") -> str:
 WRONG = {
     "empty": (b"", " is empty: give it one request a line"),
     "blank": (b"\n \n\r\n", " holds nothing but blank lines: give it one request a line"),
-    "OpenAI": (bytes_of(OPENAI, {**OPENAI, "custom_id": "b"}), " is in the OpenAI batch format; cortex wants {"),
+    "OpenAI": (bytes_of(OPENAI, {**OPENAI, "custom_id": "b"}), ' is in the OpenAI batch format, of "/v1/images": lines of'),
     "OpenAI after a mark": (b"\xef\xbb\xbf" + bytes_of(OPENAI), " is in the OpenAI batch format"),
+    "results of OpenAI": (bytes_of({"custom_id": "a", "response": None}), " is a file of results, not of requests"),
     "array": (json.dumps([GOOD, GOOD]).encode(), " is a JSON array; write one object a line, e.g. with jq -c '.[]'"),
     "array over lines": (json.dumps([GOOD], indent=2).encode(), " is a JSON array"),
     "array of rows": (b"[" + bytes_of(GOOD).strip() + b",\n" + bytes_of(GOOD).strip() + b"]\n", " is a JSON array"),
@@ -88,7 +89,7 @@ def test_requests_in_unicode_of_any_width_are_read(tmp_path, encoding):
 
 
 def test_some_rows_in_the_other_form_do_not_stop_the_good_ones(tmp_path):
-    (tmp_path / "in.jsonl").write_bytes(bytes_of(OPENAI, GOOD, RESULT))
+    (tmp_path / "in.jsonl").write_bytes(bytes_of(GOOD, OPENAI, RESULT))
     made = BatchSource(str(tmp_path / "in.jsonl"), model=None, output_tokens_max=None, spool=tmp_path / "spool")
     check = made.check()
     made.close()

@@ -303,3 +303,12 @@ def test_a_text_is_normalized_apart_from_the_request_around_it(text):
 )
 def test_the_bound_of_several_requests_is_the_largest(bodies):
     assert bodies_tokens_bound(bodies) == max(map(body_tokens_bound, bodies), default=0)
+
+
+def test_a_picture_of_chat_completions_is_bounded_like_any_other():
+    def bound(url: str) -> int:
+        part = {"type": "image_url", "image_url": {"url": url}}
+        return body_tokens_bound(json.dumps({"messages": [{"role": "user", "content": [part]}]}).encode())
+
+    linked, packed = bound("https://x/y.png"), bound("data:image/png;base64," + "A" * 100_000)
+    assert IMAGE_TOKENS < packed < linked < IMAGE_TOKENS + 500

@@ -1,0 +1,1 @@
+"""Lines of OpenAI's batch files."""

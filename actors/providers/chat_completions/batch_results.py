@@ -1,0 +1,87 @@
+"""Parser of one line of the results of a batch of OpenAI: a reply or a failure.
+
+The form: https://platform.openai.com/docs/guides/batch; a request that was refused has its status and error in
+``response`` (https://github.com/openai/openai-openapi/issues/302), one that was not worked off an ``error``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from actors.providers.chat_completions.response import read_completion, refusal, with_whole
+from actors.providers.messages.batch_results import canceled, expired
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
+from actors.providers.transport.event_stream import StreamError
+from actors.providers.transport.failures import FailureReader
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+
+LINE_MARK: Final = "c"
+"""Beginning of the custom id in a line."""
+KEPT_MARK: Final = "k"
+"""The same, of a request that was written in the form of chat completions: its reply keeps the completion."""
+
+_EXPIRED: Final = "batch_expired"
+_CANCELLED: Final = frozenset({"batch_cancelled", "batch_canceled"})
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status_code: int = 0
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Line(msgspec.Struct):
+    custom_id: str
+    response: _Response | None = None
+    error: _Error | None = None
+
+
+_LINE: Final = msgspec.json.Decoder(_Line)
+
+
+def read_chat_result(line: bytes, failures: FailureReader) -> tuple[str, Reply | Failure] | None:
+    """Return custom id and outcome of a line; None for a blank line, or one that names no request.
+
+    A request that failed or was not worked off was not paid for.
+    """
+    if not line.strip():
+        return None
+    try:
+        found = _LINE.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # its request counts as one that has no line
+    mark, custom_id = found.custom_id[:1], found.custom_id[1:]
+    return custom_id, _outcome(found, mark == KEPT_MARK, failures)
+
+
+def _outcome(found: _Line, kept: bool, failures: FailureReader) -> Reply | Failure:
+    response = found.response
+    if response is None:
+        error = found.error or _Error()
+        if error.code == _EXPIRED:
+            return expired()
+        if error.code in _CANCELLED:
+            return canceled()
+        text = error.message or f"the provider gave no message but {error.code!r}"
+        return Failure(FailureKind.TRANSIENT, failures.line(text), 500, failures.redact(error.code or "")[:100])
+    body = bytes(response.body)
+    if not 200 <= response.status_code < 300:
+        failure = failures.of_response(response.status_code, {}, body)
+        if failure.kind is FailureKind.REFUSED:
+            return refusal("", failure.message, Usage())
+        # the API bills no row that failed
+        return msgspec.structs.replace(failure, status=500) if failure.may_be_billed else failure
+    try:
+        reply = read_completion(body)
+        return with_whole(reply, body) if kept else reply
+    except StreamError as error:
+        return failures.of_stream_error(error, response.status_code, {})
+    except UnreadableResponse as error:
+        return failures.unreadable(str(error), 200, isinstance(error, UnreadableAnswer))
