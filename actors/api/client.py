@@ -255,7 +255,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def submit(
     program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
-    provider: str = "", base_url: str = "", api_key_file: str = "", price: str = "", price_as: str = "",
+    provider: str = "", base_url: str = "", metrics_from: str | Sequence[str] = (), api_key_file: str = "",
+    price: str = "", price_as: str = "",
     via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
     roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
@@ -272,9 +273,9 @@ def submit(
     ``model``: ``"local"``, ``"sim"``, ``"sim,latency_ms=300,error=0"``, a provider's model; an object with the
     interface ``actors.ports.model.Model``; or, to try a program, a function of the prompt (see ``cortex.testing``).
     ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"openai"``, ``"openai-responses"`` and so on, also
-    with ``base_url``. ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``: routes of calls while
-    the breaker of the model is open, as on the command line, or model objects. ``roles``: role name -> model
-    (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports,
+    with ``base_url``. ``metrics_from`` (a URL, or several), ``api_key_file`` and ``price_as`` are as on the command
+    line. ``fallback``: routes of calls while the breaker of the model is open, as on the command line, or model
+    objects. ``roles``: role name -> model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports,
     such as a team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the price,
     and an answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``,
     ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations
@@ -302,9 +303,9 @@ def submit(
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
-        key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
+        more = _at_server(api_key_file, metrics_from)
         own = wish or _own_model(name, base_url=base_url, price=price, via=via, price_as=price_as)
-        own = option_parsing.at_provider(msgspec.structs.replace(own, **key_file), provider)
+        own = option_parsing.at_provider(msgspec.structs.replace(own, **more), provider)
         fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
@@ -323,6 +324,18 @@ def submit(
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)
     return Job(order, given, progress, alone, players, folder, rows)
+
+
+def _at_server(api_key_file: str, metrics_from: str | Sequence[str]) -> dict[str, Any]:
+    """Return key file and URLs of metrics, where given, as fields of a ``ModelSpec``. Raises ``ValueError``."""
+    found: dict[str, Any] = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
+    if metrics_from:
+        try:
+            given = [metrics_from] if isinstance(metrics_from, str) else metrics_from
+            found["metrics_from"] = option_parsing.metrics_urls(given) or msgspec.UNSET
+        except ValueError as error:
+            raise ValueError(f"metrics_from: {error}") from None
+    return found
 
 
 def _own_model(name: str, **given: Any) -> ModelSpec:

@@ -386,7 +386,7 @@ for _name, _command in K8S.items():
 
 
 @app.command()
-@takes(*LOOKING, "provider", "api", "base_url", "api_key_file", "cluster", "model", "concurrency")
+@takes(*LOOKING, "provider", "api", "base_url", "metrics_from", "api_key_file", "cluster", "model", "concurrency")
 def doctor(
     options: Options,
     metrics_listen: Annotated[

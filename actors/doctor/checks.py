@@ -24,6 +24,8 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Environment with its secrets, none of which is ever shown."""
     state: str = ".cortex"
     base_url: str = ""
+    metrics_from: tuple[str, ...] = ()
+    """URLs of the metrics of the server at ``base_url``, as the user named them."""
     provider: dict[str, str] = msgspec.field(default_factory=dict)
     """Provider and place, as fields of a ``ModelSpec``; empty: any server of the Messages API at ``base_url``."""
     api_key_file: str = ""

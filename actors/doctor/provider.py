@@ -8,7 +8,9 @@ import contextlib
 import ssl
 from collections.abc import Generator, Iterator
 
-from actors.doctor.checks import DoctorOptions, Finding, ok, wrong
+import msgspec
+
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.doctor.connection_probe import connect_s, handshake, reason
 from actors.providers.credentials.account import ProviderLocation, credential_of
 from actors.providers.credentials.credential import Credential, CredentialError, without_password
@@ -19,6 +21,8 @@ from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
 from actors.routing.api_detection import with_api
 from actors.routing.model_spec import ModelSpec
+from actors.routing.own_server import METRICS_OPTION
+from actors.routing.queue_metrics import NO_METRICS, queue_metrics
 
 
 def spec_of(asked: DoctorOptions) -> ModelSpec:
@@ -26,7 +30,7 @@ def spec_of(asked: DoctorOptions) -> ModelSpec:
     facts = dict(asked.provider)
     spec = ModelSpec(
         model=asked.model, provider=facts.pop("provider", ""), base_url=asked.base_url.strip(),
-        api_key_file=asked.api_key_file,
+        api_key_file=asked.api_key_file, metrics_from=asked.metrics_from or msgspec.UNSET,
     )  # fmt: skip
     return spec.placed(facts)
 
@@ -58,6 +62,23 @@ def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
     yield from found
     if credential is not None and (yield from _reached(asked, credential, checks.address(credential))):
         yield from asyncio.run(checks.answers(credential, found))
+        yield from _metrics(spec, credential, asked.timeout_s)
+
+
+def _metrics(spec: ModelSpec, credential: Credential, timeout_s: float) -> Iterator[Finding]:
+    """Check the metrics that tell how many calls wait at a server of the user's own. That it has none is a warning if
+    the user named them."""
+    readings = asyncio.run(queue_metrics(spec, credential, timeout_s))
+    if spec.metrics_from and not readings:
+        where = without_password(credential.endpoint)
+        yield wrong("metrics", f"{METRICS_OPTION}: {where} is no server of your own", "leave it out")
+    for each in readings:
+        if each.load is not None:
+            yield ok("metrics", f"{each.url}: {each.load[0]:,} requests worked on, {each.load[1]:,} waiting")
+        elif spec.metrics_from:
+            yield warning("metrics", f"{each.url} {each.problem}", NO_METRICS)
+        else:
+            yield ok("metrics", f"{each.url} {each.problem}: the wait of calls is found in their answers")
 
 
 def installations(asked: DoctorOptions) -> Iterator[Finding]:

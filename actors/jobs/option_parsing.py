@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from actors.jobs.limit_options import NONE
+from actors.providers.credentials.base_url import read_metrics_url
 from actors.providers.credentials.credential import CredentialError, checked_url, without_password
 from actors.providers.registry import PROVIDERS, SIMULATED, apart, named, place_words, row_of
 from actors.routing.routes import ModelSpec
@@ -123,6 +125,13 @@ def fallback(text: str) -> ModelSpec:
         raise ValueError(f"{model}: its address holds a password, which would be stored with the job: leave it out")
     spec = ModelSpec(model=model, base_url=url, price=prices, price_as=price_as, simulated=found, provider=name)
     return spec.placed(where)
+
+
+def metrics_urls(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the URLs of a server's metrics, each once; empty for ``none`` alone."""
+    if [text.strip().lower() for text in texts] == [NONE]:
+        return ()
+    return tuple(dict.fromkeys(read_metrics_url("the address", text) for text in texts))
 
 
 def at_provider(spec: ModelSpec, text: str) -> ModelSpec:

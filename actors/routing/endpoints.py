@@ -80,7 +80,10 @@ def refuse_apart(spec: ModelSpec) -> None:
     """Raise ``SetupError`` where options for a provider are given, and the model is asked of none."""
     if not spec.row.by_model:
         return
-    facts = {"--base-url": spec.base_url, "--provider": spec.provider, "--api-key-file": spec.api_key_file}
+    facts = {
+        "--base-url": spec.base_url, "--provider": spec.provider, "--api-key-file": spec.api_key_file,
+        "--metrics-from": ", ".join(spec.metrics_from or ()),
+    }  # fmt: skip
     for option, value in facts.items():
         if value:
             raise SetupError(

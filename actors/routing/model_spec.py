@@ -40,6 +40,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Routes to which work moves, in this order, while the breaker of each route before is open."""
     roles: dict[str, ModelSpec] = msgspec.field(default_factory=dict)
     """Models of roles. One without an address is at the job's own provider, and goes out as the job's calls do."""
+    metrics_from: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """URLs of the metrics of the server at ``base_url``, one for each replica; left out where there are none: they are
+    at its own root."""
     place: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Further words for the place of the account; left out of what a job keeps where there are none."""
 
@@ -79,7 +82,7 @@ def of_role(role: ModelSpec, own: ModelSpec) -> ModelSpec:
         role = msgspec.structs.replace(role, simulated=own.simulated)
     near = _near(role, own)
     if near.row is own.row and not near.row.by_model and not near.base_url:
-        near = msgspec.structs.replace(near, base_url=own.base_url)
+        near = msgspec.structs.replace(near, base_url=own.base_url, metrics_from=own.metrics_from)
     return msgspec.structs.replace(near, via=own.via) if near.row.batches else near
 
 

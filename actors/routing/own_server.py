@@ -13,6 +13,8 @@ from policies.failures.timeout import QUEUE_S
 CALLS_MAX: Final = 2_048
 """Calls in flight at most where the user names no limit: twice the sequences that vLLM runs at once on large GPUs
 (``max_num_seqs``: 256, or 1,024)."""
+METRICS_OPTION: Final = "--metrics-from"
+"""Option that names the metrics of such a server."""
 _OTHER_FILES: Final = 150
 """File descriptors of a run beside its connections."""
 

@@ -15,11 +15,11 @@ from actors.ports.model import Model
 from actors.providers.messages.output_limits import output_tokens_max
 from actors.providers.pools import pool_of
 from actors.providers.pricing import is_of_another
-from actors.providers.registry import SIMULATED, has_structured
+from actors.providers.registry import SIMULATED, has_structured, is_own_server
 from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
 from actors.routing.model_factory import ConnectionSpec, lend
 from actors.routing.model_spec import ModelSpec, SetupError, spec_at, spread
-from actors.routing.own_server import at_server
+from actors.routing.own_server import METRICS_OPTION, at_server
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates.price import PRICE_FORM, Price, batch_price, parse_price
 from policies.failures.route_choice import route_name
@@ -246,10 +246,14 @@ def _provider(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], start
     notice = found.notice
     if price is not None and not (spec.price or spec.price_as) and is_of_another(price, row):
         notice = _price_note(price)
+    if spec.metrics_from and not is_own_server(found.endpoint):
+        found.close()
+        raise SetupError(f"{METRICS_OPTION}: {found.endpoint} is no server of your own: leave it out")
     limits = at_server(limits, found.endpoint, given=False)
     connection = ConnectionSpec(
         endpoint=found.endpoint, provider=row.name, credential=found.credential, settings=found.settings,
         concurrency=row.concurrency_max or max(limits.concurrency, CONNECTIONS), timeouts=limits.timeout,
+        metrics_from=spec.metrics_from or (),
     )  # fmt: skip
     return ResolvedRoute(route, connection, notice, found.close, row.concurrency_max)
 

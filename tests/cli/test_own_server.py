@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import time
 import urllib.request
 from pathlib import Path
 
+import msgspec
+import pytest
+
+import cortex as package
+from actors.cli.jobs.settings import changed_model_spec
+from actors.cli.options.options import Options
+from actors.history.catalog import last_terms
+from actors.journal.journal import StateFolder
+from actors.routing.routes import SetupError, remembered
 from tests.cli.cli_runner import each_once, environment, requests, started
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
@@ -121,3 +132,89 @@ def test_a_server_that_tells_its_queue_is_kept_busy_and_few_wait(cortex) -> None
     assert max(waiting) <= slots, "never more than the slots"
     assert sum(waiting[len(waiting) // 2 :]) / len(waiting[len(waiting) // 2 :]) <= 2.0
     assert took_s < 3 * rows * latency_s / slots
+
+
+METRICS = "vllm:num_requests_running 3.0\nvllm:num_requests_waiting 1.0\n"
+
+
+async def _told(asked: Asked) -> Answer:
+    """Answer slowly, so that the metrics are read meanwhile."""
+    if asked.target == "/elsewhere":
+        return http(METRICS.encode(), 200, "text/plain")
+    await asyncio.sleep(0.7 if asked.target == "/v1/messages" and asked.body != b"{}" else 0.0)
+    return _open(asked)
+
+
+async def _told_but_nowhere(asked: Asked) -> Answer:
+    return http({"detail": "Not Found"}, 404) if asked.target == "/nowhere" else await _told(asked)
+
+
+def test_metrics_elsewhere_are_read_while_a_job_runs_and_named_again_when_it_is_resumed(cortex, monkeypatch) -> None:
+    requests(Path("in.jsonl"), 3)
+    monkeypatch.setenv("CORTEX_SERVER_KEY", KEY)
+    with served(_told) as server, served(_told) as metrics:
+        done = cortex(*JOB, "--base-url", server.url, "--metrics-from", f"{metrics.url}/elsewhere")
+        assert (done.code, done.last["rows_succeeded"]) == (0, 3), done.err
+        assert {asked.target for asked in metrics.asked} == {"/elsewhere"}
+        assert "/metrics" not in {asked.target for asked in server.asked}
+        terms = last_terms(StateFolder(os.environ["CORTEX_STATE"]), "mine")
+        assert terms is not None
+        kept = remembered(terms.places)
+    assert kept.metrics_from == (f"{metrics.url}/elsewhere",)
+    again = {
+        (): kept.metrics_from, ("http://gpu:9000",): ("http://gpu:9000/metrics",), ("none",): msgspec.UNSET,
+        ("gpu:1", "gpu:2", "gpu:1"): ("http://gpu:1/metrics", "http://gpu:2/metrics"),
+    }  # fmt: skip
+    for given, expected in again.items():
+        assert changed_model_spec(Options(metrics_from=list(given)), kept).metrics_from == expected
+    assert changed_model_spec(Options(base_url="http://other:8000"), kept).metrics_from is msgspec.UNSET
+
+
+def test_metrics_in_a_job_file_and_in_python(cortex) -> None:
+    requests(Path("in.jsonl"), 2)
+    with served(_told) as server:
+        where = f"{server.url}/elsewhere"
+        Path("job.toml").write_text(
+            f'input = "in.jsonl"\noutput = "out.jsonl"\nbase-url = "{server.url}"\nmetrics-from = ["{where}"]\n'
+        )
+        done = cortex("batch", "--file", "job.toml", "--json")
+        assert (done.code, done.last["rows_succeeded"]) == (0, 2), done.err
+        assert "/elsewhere" in {asked.target for asked in server.asked}
+        server.asked.clear()
+        given = {"model": "m", "base_url": server.url, "progress": False, "price": "input=0,output=0"}
+        found = package.batch([{"t": "x"}], "Q {{t}}", metrics_from=where, **given)
+        assert len(list(found.rows)) == 1
+        assert "/elsewhere" in {asked.target for asked in server.asked}
+    with pytest.raises(SetupError, match="metrics_from: the address must be an http:// or https:// URL"):
+        package.batch([{"t": "x"}], "Q {{t}}", metrics_from=["ftp://gpu"], **given)
+
+
+def test_metrics_that_tell_no_queue_are_said_by_doctor_and_plan_and_end_no_job(cortex) -> None:
+    requests(Path("in.jsonl"), 2)
+    with served(_told_but_nowhere) as server:
+        given = ("--base-url", server.url, "--metrics-from", f"{server.url}/nowhere")
+        shown = " ".join(cortex("doctor", *given).out.split())
+        assert f"warning metrics {server.url}/nowhere answered 404: name the server's own metrics" in shown
+        shown = " ".join(cortex("doctor", "--base-url", server.url, "--metrics-from", f"{server.url}/v1/messages").out.split())
+        assert "holds no queue's metrics (looked for vllm:num_requests_running with vllm:num_requests_waiting, " in shown
+        shown = " ".join(cortex("doctor", "--base-url", server.url, "--metrics-from", f"{server.url}/elsewhere").out.split())
+        assert f"ok metrics {server.url}/elsewhere: 3 requests worked on, 1 waiting" in shown
+        shown = cortex("plan", "in.jsonl", *given).out
+        assert f"--metrics-from {server.url}/nowhere answered 404: name the server's own metrics" in shown
+        done = cortex(*JOB, *given)
+    assert (done.code, done.last["rows_succeeded"], done.last["failures"]) == (0, 2, {}), done.err
+
+
+def test_metrics_that_cannot_be_used_are_refused(cortex, monkeypatch) -> None:
+    requests(Path("in.jsonl"), 1)
+    cases = [
+        (("--base-url", "http://gpu:1", "--metrics-from", "http://me:pw@gpu/m"), "--metrics-from: the address holds a user"),
+        (("--base-url", "http://gpu:1", "--metrics-from", "ftp://gpu"), "--metrics-from: the address must be an http:// or"),
+        (("--model", "sim", "--metrics-from", "http://gpu:1"), "--metrics-from http://gpu:1/metrics: --model sim asks nobody"),
+        (("--base-url", "https://api.anthropic.com", "--model", "m", "--metrics-from", "gpu:1", "--price", "input=1,output=1"),
+         "--metrics-from: https://api.anthropic.com is no server of your own: leave it out"),
+        (("--base-url", "http://gpu:1", "--metrics-from", "gpu:1", "--via", "batches"), "--metrics-from is for single calls"),
+    ]  # fmt: skip
+    for given, words in cases:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        cortex(*JOB, *given).refused(words)

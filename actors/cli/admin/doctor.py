@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from actors.cli.inspection.timeline_text import tame
-from actors.cli.jobs.settings import cluster_of, named_folder, provider_of
+from actors.cli.jobs.settings import cluster_of, metrics_from_of, named_folder, provider_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
@@ -40,6 +40,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     named_folder(options)  # raises CommandError for an invalid --state
     try:
         read_base_url("--base-url", options.base_url)
+        metrics_from = metrics_from_of(options) or ()
         concurrency = int(options.concurrency or 100)
     except CredentialError as error:
         raise CommandError(str(error)) from None
@@ -48,7 +49,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     if paid and not options.model:
         raise CommandError("--paid makes one call: give --model NAME with it")
     asked = DoctorOptions(
-        environ=environ, state=options.state, base_url=options.base_url, model=options.model,
+        environ=environ, state=options.state, base_url=options.base_url, metrics_from=metrics_from, model=options.model,
         provider=provider_of(options), api_key_file=absolute(options.api_key_file.strip()),
         cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
     )  # fmt: skip

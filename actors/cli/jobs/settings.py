@@ -14,7 +14,7 @@ from actors.channel.webhooks import checked as checked_notify
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
-from actors.jobs.option_parsing import at_provider, fallback, labels, provider, role, simulated
+from actors.jobs.option_parsing import at_provider, fallback, labels, metrics_urls, provider, role, simulated
 from actors.jobs.unreadable_input import accepted_of
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
@@ -22,6 +22,7 @@ from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import CredentialError, absolute, without_password
 from actors.providers.registry import APIS, SIMULATED, Provider, of_api, of_options, over_api, row_of
+from actors.routing.own_server import METRICS_OPTION
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
@@ -70,7 +71,7 @@ def model_spec_of(options: Options, model: str) -> ModelSpec:
     spec = ModelSpec(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
-        api_key_file=absolute(options.api_key_file.strip()),
+        api_key_file=absolute(options.api_key_file.strip()), metrics_from=metrics_from_of(options) or msgspec.UNSET,
     )  # fmt: skip
     try:
         return at_provider(spec, named_provider(options))
@@ -83,9 +84,11 @@ def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != SIMULATED:
         raise CommandError("--sim sets the simulated provider, but this job asks another model: leave --sim out")
-    fallbacks = fallbacks_of(options)
+    fallbacks, url, named = fallbacks_of(options), base_url_of(options, before.row), metrics_from_of(options)
+    if named is None:  # those of another server tell nothing of this one
+        named = () if url not in ("", before.base_url) else before.metrics_from or ()
     return msgspec.structs.replace(
-        before, base_url=base_url_of(options, before.row) or before.base_url,
+        before, base_url=url or before.base_url, metrics_from=named or msgspec.UNSET,
         price=options.price or ("" if options.price_as else before.price),
         price_as=options.price_as.strip() or ("" if options.price else before.price_as),
         api_key_file=absolute(options.api_key_file.strip()) or before.api_key_file,
@@ -100,6 +103,7 @@ def via_of(options: Options) -> str:
         raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
     for name, answer in (
         ("--hedge", options.hedge), ("--timeout", options.timeout), ("--warm-prefix", options.warm_prefix),
+        (METRICS_OPTION, options.metrics_from),
     ):  # fmt: skip
         if via == BATCHES and answer:
             raise CommandError(f"{name} is for single calls: leave it out with --via {BATCHES}")
@@ -151,6 +155,16 @@ def base_url_of(options: Options, row: Provider | None = None) -> str:
     if without_password(url) != url:
         raise CommandError(f"--base-url holds a password, which would be stored: set {row.base_url_variable} instead")
     return url
+
+
+def metrics_from_of(options: Options) -> tuple[str, ...] | None:
+    """Return the URLs of the server's metrics, each once; empty for ``none``, None if the option was not given."""
+    if not options.metrics_from:
+        return None
+    try:
+        return metrics_urls(options.metrics_from)
+    except ValueError as error:
+        raise CommandError(f"{METRICS_OPTION}: {error}") from None
 
 
 def provider_of(options: Options) -> dict[str, str]:

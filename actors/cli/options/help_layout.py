@@ -20,8 +20,8 @@ OPTIONS = {
     "Table": "prompt system id schema schema_as with_input meta logprobs top_logprobs answer_as columns_prefix on_cut "
     "ordered",
     "Form of the input": "encoding delimiter quoting skip_lines no_header accept_bad bad",
-    "Model": "model provider api api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
-    "sub_model fallback warm_prefix sim",
+    "Model": "model provider api api_key_file base_url metrics_from via price price_as max_output_tokens "
+    "prompt_tokens_max role sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority limits",
     "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",

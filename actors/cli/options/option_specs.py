@@ -45,6 +45,15 @@ DECLARED: dict[str, tuple[Any, Any]] = {
         str,
         _option("--base-url", "address of the provider, or of any server that speaks its API (--api)", "URL"),
     ),
+    "metrics_from": (
+        list[str],
+        _option(
+            "--metrics-from",
+            "address of the metrics of the server of --base-url that tell how many calls wait (vLLM, SGLang, "
+            "llama.cpp, TGI), where they are not at its own /metrics; may be repeated, for replicas; none removes them",
+            "URL",
+        ),
+    ),
     "api_key_file": (
         str,
         _option(

@@ -29,6 +29,7 @@ class Options(msgspec.Struct, kw_only=True):
     provider: str = ""
     api: str = ""
     base_url: str = ""
+    metrics_from: list[str] = msgspec.field(default_factory=list)
     api_key_file: str = ""
     via: str = ""
     job: str = ""
@@ -104,15 +105,16 @@ BOUNDS = (
 )  # fmt: skip
 """Options that limit a job and may change while it runs."""
 GOING_ON = (
-    "base_url", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim",
-    "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
+    "base_url", "metrics_from", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster",
+    "sim", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "notify",
 )  # fmt: skip
 """Options that may differ when a job is resumed; all others are part of the job's identity."""
 RUNNING = (
-    "model", "provider", "api", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits",
-    *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim",
-    "label", "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose",
-    "metrics_listen", "log_format", "log_level",
+    "model", "provider", "api", "role", "sub_model", "base_url", "metrics_from", "api_key_file", "via", "job", "state",
+    "limits", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as",
+    "cluster", "sim", "label", "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json",
+    "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that start a job."""
 TABLE = (

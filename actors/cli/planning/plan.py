@@ -48,6 +48,7 @@ from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order,
 from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
 from actors.routing.api_detection import with_apis
+from actors.routing.queue_metrics import metrics_notes
 from cortex.planning import InputRows, PlanSample, PlanTerms, planned
 from cortex.programs.batch import Batch
 from cortex.programs.table import LONGER, Table
@@ -83,6 +84,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             put_list(folder, source, check, order.named(), begins=False)
             rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.model_spec, order.limits, environ)
+            notes += asyncio.run(metrics_notes(order.model_spec, environ))
             asked: SampleRun | None = None
             if sample:
                 write_logs(options)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import aiohttp
@@ -52,13 +52,15 @@ class HttpModel:
     """Model (`actors.ports.model.Model`) behind an API over HTTP, in the wire form `form`.
 
     `url` is the address that is asked; empty: only the subclass knows it. `variant`: spelling of requests to begin with
-    (`WireForm.other`). A subclass makes the transport, with the requests' addresses and headers. The first call opens
-    connections and binds the model to its event loop.
+    (`WireForm.other`). `metrics_from`: URLs of the metrics of a server of the user's own, one for each replica; empty:
+    `/metrics` of its address. A subclass makes the transport, with the requests' addresses and headers. The first call
+    opens connections and binds the model to its event loop.
     """
 
     def __init__(
         self, form: WireForm, row: Provider, credential: Credential, *, endpoint: str, url: str, concurrency: int,
         timeouts: TimeoutPolicy, variant: Variant = None, stream_above_tokens: int = STREAM_ABOVE_TOKENS,
+        metrics_from: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.endpoint = endpoint
         self.concurrency = concurrency
@@ -67,7 +69,8 @@ class HttpModel:
         self._stream_above_tokens = stream_above_tokens
         self._keys = CredentialReload(credential, self._take_key)
         self._failures = form.failures(row, self._keys.redact, url)
-        self._load = ServerLoad(url, lambda: self._keys.credential) if is_own_server(endpoint) else None
+        own = is_own_server(endpoint)
+        self._load = ServerLoad(url, lambda: self._keys.credential, metrics_from) if own else None
         self._opening = asyncio.Lock()
         self._transport: Transport | None = None
         self._closed = False

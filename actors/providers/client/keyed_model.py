@@ -33,7 +33,7 @@ class KeyedModel(HttpModel):
         """Address to which the paths of the API are appended."""
         super().__init__(
             form, row, credential, endpoint=spec.endpoint, url=self.url, concurrency=spec.concurrency,
-            timeouts=spec.timeouts, variant=variant,
+            timeouts=spec.timeouts, variant=variant, metrics_from=spec.metrics_from,
         )  # fmt: skip
 
     async def _free_way(self, path: str) -> FreeWay:

@@ -87,6 +87,8 @@ class ClientSpec(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: TimeoutPolicy = TimeoutPolicy()
     prepared: RequestAuth = RequestAuth()
     """Requests that an SDK has prepared already, so that the client need not import that SDK."""
+    metrics_from: tuple[str, ...] = ()
+    """URLs of the metrics of the server's replicas; empty: ``/metrics`` at the root of its address."""
 
 
 def opened(location: ProviderLocation, environ: Mapping[str, str], *, start: bool = True) -> Account:

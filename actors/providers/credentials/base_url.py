@@ -13,6 +13,8 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BROKEN_SCHEME: Final = re.compile(r"https?:?/|https?:(?!\d)", re.IGNORECASE)
 _HOST: Final = re.compile(r"[\w.-]+")
 _FORM: Final = "must be an http:// or https:// URL with a host"
+METRICS_PATH: Final = "/metrics"
+"""Path of the metrics of vLLM, SGLang, llama.cpp and TGI."""
 
 
 def read_base_url(name: str, text: str, appended: tuple[str, ...] = (), root: str = "") -> str:
@@ -53,6 +55,23 @@ def read_base_url(name: str, text: str, appended: tuple[str, ...] = (), root: st
     netloc = f"{user}{at}" + (f"[{host}]" if address else host) + (f":{port}" if port is not None else "")
     path = _without(parts.path, appended)
     return urlunsplit((parts.scheme, netloc, "" if path.lower() == root else path, "", ""))
+
+
+def read_metrics_url(name: str, text: str) -> str:
+    """Return the URL of a server's metrics in one spelling: that of ``read_base_url``, with the path ``/metrics`` where
+    the text has none, or the ``/v1`` of an API.
+
+    ``name``: the option, for errors. A query, a user and a password are refused, since the URL is kept with the job.
+    Raises ``CredentialError``, whose text holds none of them.
+    """
+    bare, _, query = text.partition("?")
+    url = read_base_url(name, bare, ("/v1",))
+    if not url:
+        raise CredentialError(f"{name} {_FORM}, like http://gpu:8000/metrics")
+    if query or without_password(url) != url:
+        what = "a query" if query else "a user or password"
+        raise CredentialError(f"{name} holds {what}, which would be stored with the job: leave it out")
+    return url if urlsplit(url).path else f"{url}{METRICS_PATH}"
 
 
 def _without(path: str, appended: tuple[str, ...]) -> str:

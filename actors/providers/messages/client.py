@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import importlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,6 +96,7 @@ class AnthropicModel(HttpModel):
         through_sdk: bool = False,
         open_telemetry: Any = False,
         prepared: RequestAuth = NOTHING,
+        metrics_from: Sequence[str] = (),
     ) -> None:
         row, self._dialect = row_of(credential.provider), dialect_of(credential)
         if base_url or credential.base_url:
@@ -105,6 +106,7 @@ class AnthropicModel(HttpModel):
         super().__init__(
             MESSAGES_FORM, row, credential, endpoint=endpoint or credential.endpoint.rstrip("/"), url=self._base_url,
             concurrency=concurrency, timeouts=timeouts or TimeoutPolicy(), stream_above_tokens=stream_above_tokens,
+            metrics_from=metrics_from,
         )  # fmt: skip
         self._through_sdk = through_sdk
         self._open_telemetry = open_telemetry
@@ -290,5 +292,5 @@ def model_of(spec: ClientSpec) -> AnthropicModel:
     assert spec.credential is not None, "the account of such a provider has a credential"
     return AnthropicModel(
         spec.credential, endpoint=spec.endpoint, concurrency=spec.concurrency, timeouts=spec.timeouts,
-        prepared=spec.prepared,
+        prepared=spec.prepared, metrics_from=spec.metrics_from,
     )  # fmt: skip

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from actors.providers.credentials.credential import Credential, without_password
+import aiohttp
+import msgspec
+
+from actors.providers.credentials.base_url import METRICS_PATH
+from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.transport.aiohttp_transport import RequestTemplate
+from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
 
@@ -30,25 +36,44 @@ AGAIN_S: Final = 60.0
 """Seconds until a server without such metrics is asked again: another may have taken its place."""
 TIMEOUT_S: Final = 2.0
 _COUNT_MAX: Final = 1e9
+_OK: Final = 200
 
 Load = tuple[int, int] | None
 """Requests worked on and requests waiting; None: not known."""
+LOOKED_FOR: Final = ", ".join(f"{running} with {waiting}" for running, waiting in NAMES.items())
+"""Names of the gauges in one text, for messages."""
+_UNREADABLE: Final = (CredentialError, ConfigurationFault, aiohttp.ClientError, TimeoutError, OSError, ValueError)
+
+_log = logging.getLogger("cortex.providers")
+
+
+class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of one URL of metrics."""
+
+    url: str
+    load: Load = None
+    problem: str = ""
+    """Reason why there is no load, in a few words that hold no secret; empty: there is one."""
+    told: bool = True
+    """False if the URL could not be read: it may be readable in a moment."""
 
 
 class ServerLoad:
     """Reader of one server's load. Reads nothing unless it is asked, and never raises.
 
-    ``address``: URL of the server, whose metrics are at ``/metrics``; ``credential`` returns the present credential,
-    whose key is sent along, since llama.cpp asks for it.
+    ``address``: URL of the server; ``credential`` returns the present credential; ``named``: URLs of the metrics that
+    the user named, one for each replica, whose counts are added. Empty: ``/metrics`` at the root of the address.
     """
 
-    def __init__(self, address: str, credential: Callable[[], Credential]) -> None:
-        parts = urlsplit(without_password(address))
-        self._url = urlunsplit((parts.scheme, parts.netloc, "/metrics", "", ""))
+    def __init__(self, address: str, credential: Callable[[], Credential], named: Sequence[str] = ()) -> None:
+        self._address = address
+        self._urls = tuple(named) or (metrics_url(address),)
         self._credential = credential
         self._found: Load = None
         self._due_s = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._unsaid = set(named)
+        """URLs that the user named and of which no problem was logged yet."""
 
     def take(self) -> Load:
         """Return the latest reading if it was not returned before, and begin the next one when it is due. To be called
@@ -70,14 +95,45 @@ class ServerLoad:
     async def _read(self) -> None:
         with contextlib.suppress(Exception):  # without a reading the job goes on as before
             credential = self._credential()
-            key = credential.api_key or credential.auth_token
-            headers = [("Authorization", f"Bearer {key}")] if key else []
-            context, proxy = await network_of(self._url, credential)
-            template = RequestTemplate(self._url, headers + list(credential.custom_headers))
-            status, _, body = await free_call(template, context, proxy, None, TIMEOUT_S)
-            self._found = load_in(body.decode("utf-8", "replace")) if status == 200 else None
-            if self._found is None:
+            found = await asyncio.gather(*(read_metrics(url, self._address, credential) for url in self._urls))
+            loads = [each.load for each in found if each.load is not None]
+            self._found = (sum(load[0] for load in loads), sum(load[1] for load in loads)) if loads else None
+            if all(each.told for each in found) and not loads:
                 self._due_s = time.monotonic() + AGAIN_S
+            for each in found:
+                if each.problem and each.told and each.url in self._unsaid:
+                    self._unsaid.discard(each.url)
+                    _log.warning("--metrics-from %s: %s; the wait is found without it", each.url, each.problem)
+
+
+def metrics_url(address: str) -> str:
+    """Return the URL of the metrics at the root of a server's address."""
+    parts = urlsplit(without_password(address))
+    return urlunsplit((parts.scheme, parts.netloc, METRICS_PATH, "", ""))
+
+
+async def read_metrics(
+    url: str, address: str, credential: Credential, timeout_s: float = TIMEOUT_S
+) -> MetricsReading:  # fmt: skip
+    """Return what a URL of metrics tells. Raises nothing but a cancellation.
+
+    The key of the server at ``address`` is sent to the same host alone, at any port: llama.cpp asks for it.
+    """
+    try:
+        headers: list[tuple[str, str]] = []
+        if urlsplit(url).hostname == urlsplit(address).hostname:
+            key = credential.api_key or credential.auth_token
+            headers = [*([("Authorization", f"Bearer {key}")] if key else []), *credential.custom_headers]
+        context, proxy = await network_of(url, credential)
+        status, _, body = await free_call(RequestTemplate(url, headers), context, proxy, None, timeout_s)
+        if status != _OK:
+            return MetricsReading(url=url, problem=f"answered {status}")
+        if (load := load_in(body.decode("utf-8", "replace"))) is None:
+            return MetricsReading(url=url, problem=f"holds no queue's metrics (looked for {LOOKED_FOR})")
+        return MetricsReading(url=url, load=load)
+    except _UNREADABLE as error:
+        text = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        return MetricsReading(url=url, problem=f"cannot be read: {text}", told=False)
 
 
 def load_in(metrics: str) -> Load:

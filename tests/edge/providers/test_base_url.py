@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.providers.credentials.account import ProviderLocation, credential_of
-from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.base_url import read_base_url, read_metrics_url
 from actors.providers.credentials.credential import CredentialError
 from actors.providers.registry import MESSAGES_PATHS, row_of
 
@@ -99,3 +99,34 @@ def test_an_address_of_a_cloud_keeps_its_path() -> None:
 def test_option_and_variable_are_read_alike(location: ProviderLocation) -> None:
     environ = {"ANTHROPIC_API_KEY": "sk-made-up-0123456789", "ANTHROPIC_BASE_URL": "HTTP://gpu:8000/v1/messages"}
     assert credential_of(location, environ).base_url == "http://gpu:8000"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http://gpu:8000/metrics", "http://gpu:8000/metrics"),
+        ("http://gpu:8000", "http://gpu:8000/metrics"),
+        ("http://gpu:8000/", "http://gpu:8000/metrics"),
+        ("http://gpu:8000/v1/", "http://gpu:8000/metrics"),
+        ("http://gpu:8000/metrics?", "http://gpu:8000/metrics"),
+        ("gpu:9090", "http://gpu:9090/metrics"),
+        ("https://gateway.example/gpu-1/metrics", "https://gateway.example/gpu-1/metrics"),
+    ],
+)
+def test_an_address_of_metrics_is_understood(text: str, expected: str) -> None:
+    assert read_metrics_url("the address", text) == expected
+    assert read_metrics_url("the address", expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must be an http:// or https:// URL"), ("ftp://gpu/metrics", "must be"), ("gateway.example", "has no scheme"),
+        ("http://gpu/metrics?token=secretvalue", "holds a query, which would be stored"),
+        ("http://me:secretvalue@gpu/metrics", "holds a user or password, which would be stored"),
+    ],
+)
+def test_an_address_of_metrics_is_refused_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(CredentialError, match=words) as raised:
+        read_metrics_url("the address", text)
+    assert "secretvalue" not in str(raised.value)

@@ -8,7 +8,7 @@ import pytest
 
 from actors.providers.credentials.credential import Credential
 from actors.providers.transport import server_load
-from actors.providers.transport.server_load import Load, ServerLoad, load_in
+from actors.providers.transport.server_load import NAMES, Load, ServerLoad, load_in, read_metrics
 from tests.edge.support.scripted_http_server import Step, scripted
 
 VLLM = """\
@@ -97,6 +97,54 @@ async def test_a_server_that_tells_nothing_is_asked_again_later(answer: list[byt
         assert await taken(load) is None
         assert load._due_s - asyncio.get_running_loop().time() == pytest.approx(again_s, abs=0.9)
         await load.close()
+
+
+async def test_named_metrics_are_read_elsewhere_and_those_of_replicas_are_added() -> None:
+    async with scripted(lambda asked: [answering(200, LLAMA)]) as one, scripted(lambda asked: [answering(200, TGI)]) as two:
+        named = (f"{one.url}/gpu-1/metrics", f"{two.url}/metrics")
+        load = ServerLoad("http://gateway.example:8000/v1", lambda: Credential(api_key="sk-own"), named)
+        assert await taken(load) == (4 + 32, 12 + 5)
+        assert [each.target for each in (*one.asked, *two.asked)] == ["/gpu-1/metrics", "/metrics"]
+        assert not any("authorization" in each.headers for each in (*one.asked, *two.asked)), "another host gets no key"
+        await load.close()
+
+
+async def test_a_replica_that_is_away_leaves_the_others_and_is_asked_again() -> None:
+    async with scripted(lambda asked: [answering(200, LLAMA)]) as one, scripted(lambda asked: [Step.RESET]) as two:
+        load = ServerLoad(one.url, Credential, (f"{one.url}/metrics", f"{two.url}/metrics"))
+        assert await taken(load) == (4, 12)
+        assert load._due_s - asyncio.get_running_loop().time() <= 1.0
+        await load.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem", "told"),
+    [
+        ([answering(404, "no")], "answered 404", True),
+        ([answering(200, "<html></html>")], "holds no queue's metrics (looked for vllm:num_requests_running with vllm:num_requests_waiting, ", True),
+        ([answering(200, LLAMA.replace(" 4", " four"))], "cannot be read: ValueError", False),
+        ([Step.RESET], "cannot be read: ", False),
+        ([Step.HANG], "cannot be read: no answer in time", False),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_with_metrics_is_said(answer: list[bytes | Step], problem: str, told: bool) -> None:
+    async with scripted(lambda asked: answer) as server:
+        found = await read_metrics(f"{server.url}/metrics", server.url, Credential(api_key="sk-own"), 0.3)
+    assert (found.load, found.told) == (None, told)
+    assert found.problem.startswith(problem)
+    assert all(name in found.problem for pair in NAMES.items() for name in pair) is problem.startswith("holds")
+
+
+async def test_named_metrics_that_tell_nothing_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted(lambda asked: [answering(404, "no")]) as server:
+        load = ServerLoad(server.url, Credential, (f"{server.url}/metrics",))
+        for _ in range(2):
+            load._due_s = 0.0
+            assert await taken(load) is None
+        await load.close()
+    assert [each.getMessage() for each in caplog.records] == [
+        f"--metrics-from {server.url}/metrics: answered 404; the wait is found without it"
+    ]
 
 
 async def test_it_ends_in_the_middle_of_a_reading() -> None:
