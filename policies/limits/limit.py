@@ -32,7 +32,7 @@ from policies.limits import queueing, refill, strays, told_queue
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from policies.limits.queueing import Queueing, QuickAnswers
-from policies.limits.refill import Refill
+from policies.limits.refill import ChargedSize, Refill
 from policies.limits.told_queue import ToldQueue
 
 RATE_MEMORY_S: Final = 2.0
@@ -147,6 +147,17 @@ class PoolLimit(msgspec.Struct, array_like=True):
     queue: Queueing | None = None
     """Search at a server that may queue, used while it names no limit and refuses nothing (`policies.limits.queueing`);
     None: a provider's service, of which slow start finds the limit."""
+    tokens: Refill = field(default_factory=Refill)
+    """Bucket of the tokens of both directions, where the provider reports no bucket of one of them (OpenAI)."""
+    charged: ChargedSize = field(default_factory=ChargedSize)
+    """Amount that a call takes of that bucket."""
+
+    def buckets(self) -> tuple[tuple[Refill, float], ...]:
+        """Return the buckets that headers reported, and what a call takes of each; 0: not known yet."""
+        load = self.load
+        both = (self.tokens, refill.size_of(self.charged, load.input_size + load.output_size))
+        parts = (self.input_tokens, load.input_size), (self.output_tokens, load.output_size)
+        return tuple(each for each in ((self.requests, 1.0), *parts, both) if each[0].per_s)
 
 
 class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
@@ -177,9 +188,16 @@ def new(policy: LimitPolicy, queues: bool = False) -> PoolLimit:
     return PoolLimit(Probing(float(policy.start)))
 
 
+def forgotten(policy: LimitPolicy, limit: PoolLimit) -> PoolLimit:
+    """Return the state of a pool of which all that was learned is dropped. A wait that the provider asked for stays."""
+    fresh = new(policy, limit.queue is not None)
+    fresh.at_s, fresh.held_until_s = limit.at_s, limit.held_until_s
+    return fresh
+
+
 def queueing_too(policy: LimitPolicy, limit: PoolLimit) -> PoolLimit:
     """Return the state of a pool of which only now is known that its server may queue calls."""
-    if not limit.load.from_s and not any((limit.requests.per_s, limit.input_tokens.per_s, limit.output_tokens.per_s)):
+    if not limit.load.from_s and not limit.buckets():
         return new(policy, True)
     limit.queue = Queueing(growing=False)
     return limit
@@ -217,7 +235,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         return False
     if probing.barren and probing.accepted > sample.begun and at_s >= limit.held_until_s + policy.proof_s:
         search.revive(policy, probing, limit.load, at_s, limit.held_until_s)
-    elif binding and not search.retry(policy, probing, limit.load, at_s):
+    elif binding and not search.retry(policy, probing, limit.load, at_s, _reported_requests_per_s(limit)):
         return _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample) or first
     return False
 
@@ -227,6 +245,7 @@ def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     accepted = sample.begun - sample.throttled
     probing.accepted += accepted
     probing.refused += sample.throttled
+    limit.charged.pending += accepted
     keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # unbiased for any interval between two reports
     load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
     keep = STEADY_MEMORY_S / (STEADY_MEMORY_S + elapsed_s)
@@ -260,12 +279,16 @@ def _take_readings(limit: PoolLimit, at_s: float, limits: RateLimits, binding: b
     ):
         if bucket.limit and bucket.remaining is not None:
             refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
+    both = limits.tokens  # where the parts are reported too, as by Anthropic, it is their sum
+    if both.limit and both.remaining is not None and not (limits.input_tokens.limit or limits.output_tokens.limit):
+        refill.measure(limit.charged, limit.tokens, at_s, both.remaining, binding)
+        size = refill.size_of(limit.charged, load.input_size + load.output_size)
+        refill.take_reading(limit.tokens, at_s, both.limit, both.remaining, size, load.latency_s, binding)
 
 
 def tells_nothing(limit: PoolLimit) -> bool:
     """Return True if the provider names no limit, by headers or by refusals: it may queue what it cannot serve yet."""
-    told = limit.requests.per_s or limit.input_tokens.per_s or limit.output_tokens.per_s
-    return limit.probing.mode is ProbeMode.SLOW_START and not told
+    return limit.probing.mode is ProbeMode.SLOW_START and not limit.buckets()
 
 
 def _relieve(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> None:
@@ -289,7 +312,7 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     """
     probing = limit.probing
     explained = False
-    for each in (limit.requests, limit.input_tokens, limit.output_tokens):
+    for each, _ in limit.buckets():
         explained |= refill.explains(each, at_s)
     if not explained and not probing.episode:
         if limit.queue is not None and not limit.queue.left and probing.mode is ProbeMode.SLOW_START:
@@ -381,13 +404,9 @@ def _free(limit: PoolLimit) -> float:
 
 def _reported_requests_per_s(limit: PoolLimit) -> float:
     """The reported rates in requests per second, by the mean size of requests; 0 if no rate was reported."""
-    load, least = limit.load, math.inf
-    for known, size in (
-        (limit.requests, 1.0),
-        (limit.input_tokens, load.input_size),
-        (limit.output_tokens, load.output_size),
-    ):
-        if known.per_s and size:
+    least = math.inf
+    for known, size in limit.buckets():
+        if size:
             least = min(least, refill.rate(known, limit.headroom) / size)
     return least if least < math.inf else 0.0
 
@@ -402,11 +421,12 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     free = _free(limit)
-    requests_per_s = refill.rate(limit.requests, headroom)
+    requests_per_s = _least(refill.rate(limit.requests, headroom), _both_per_s(limit, headroom))
     concurrency = probing.concurrency * free
     if probing.mode is ProbeMode.RATE:
         strayed = 1 - min(probing.strays.tolerated, 0.9) if not probing.strays.climbs else 1.0
-        requests_per_s = _least(requests_per_s, search.pace(probing) * free / strayed)
+        guess = max(search.pace(probing), search.floor(policy, probing))
+        requests_per_s = _least(requests_per_s, guess * free / strayed)
         concurrency = search.inside(policy, limit.load, requests_per_s)
     elif probing.mode is ProbeMode.CONCURRENCY and limit.load.latency_s:
         # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
@@ -426,6 +446,12 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     )
 
 
+def _both_per_s(limit: PoolLimit, headroom: float) -> float:
+    """Requests per second that the bucket of the tokens of both directions allows; 0 if it was not reported."""
+    size = refill.size_of(limit.charged, limit.load.input_size + limit.load.output_size) if limit.tokens.per_s else 0.0
+    return refill.rate(limit.tokens, headroom) / size if size else 0.0
+
+
 def _least(one: float, other: float) -> float:
     """The smaller of two bounds, where 0 means no bound."""
     return min(one, other) if one and other else one or other
@@ -443,6 +469,7 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
         queueing.shift(limit.queue, by_s)
     probing = limit.probing
     probing.empty_at_s += by_s
+    probing.bound_at_s += by_s
     probing.strays.block_at_s += by_s
     probing.strays.next_s += by_s
     probing.strays.ended_at_s += by_s
@@ -450,6 +477,8 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     limit.load.from_s += by_s
     if probing.since_s:
         probing.since_s += by_s
-    for known in (limit.requests, limit.input_tokens, limit.output_tokens):
+    if limit.charged.at_s:
+        limit.charged.at_s += by_s
+    for known in (limit.requests, limit.input_tokens, limit.output_tokens, limit.tokens):
         known.reported_at_s += by_s
         known.low_at_s += by_s

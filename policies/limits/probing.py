@@ -111,6 +111,8 @@ class Probing(msgspec.Struct, array_like=True):
 
     strays: Strays = msgspec.field(default_factory=Strays)
     """Search for refusals that do not depend on load."""
+    bound_at_s: float = 0.0
+    """Time of the refusal from which on the pool was bound as it is now, without slow start in between; 0: none."""
 
 
 class PoolLoad(msgspec.Struct, array_like=True):
@@ -143,6 +145,14 @@ class PoolLoad(msgspec.Struct, array_like=True):
 def pace(probing: Probing) -> float:
     """Return the pace of mode `RATE` in accepted requests per second."""
     return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
+
+
+def floor(policy: LimitPolicy, probing: Probing) -> float:
+    """Return the pace below which no guess goes, in requests per second: where far more was sustained before, a call
+    follows at least as often as after the longest silence, since it may be a storm that has just ended."""
+    per_s = 1 / (policy.hold_s * 2**policy.doublings_max)
+    strays = probing.strays
+    return per_s if strays.known and strays.sustained * policy.fall >= per_s else 0.0
 
 
 def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
@@ -335,16 +345,22 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
     return True
 
 
-def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
-    """Begin a climb if the pool is far below what it sustained, and refusals are some time ago. Return True if so."""
+def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, told: float = 0.0) -> bool:
+    """Begin a climb if the pool is far below what it sustained, and refusals are some time ago. Return True if so.
+
+    `told`: rate that headers tell, in requests per second; 0: none. A guess of a rate is tried against it.
+    """
     strays = probing.strays
     if probing.mode is ProbeMode.SLOW_START or strays.climbs:
         return False
     if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
         return False
-    if not strays.known or _allowed(policy, probing, load) >= policy.fall * strays.sustained:
+    target = strays.sustained if strays.known else 0.0
+    if probing.mode is ProbeMode.RATE:
+        target = max(target, told)
+    if _allowed(policy, probing, load) >= policy.fall * target:
         return False
-    _begin_climb(policy, probing, load, load.steady_per_s, strays.sustained, at_s)
+    _begin_climb(policy, probing, load, load.steady_per_s, target, at_s)
     return True
 
 
@@ -435,6 +451,8 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: flo
 
 
 def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, return_s: float) -> None:
+    if probing.mode is ProbeMode.SLOW_START:
+        probing.bound_at_s = probing.empty_at_s
     probing.mode = ProbeMode.CONCURRENCY
     probing.settled = cut == policy.settled_cut
     probing.ceiling, probing.cut, probing.return_s = ceiling, cut, return_s
@@ -444,6 +462,8 @@ def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, retu
 
 def _pace_at(policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, settled: bool) -> None:
     """Pace at r(1 + (t/T)^3), which has used up one second's reserve when t^4 = 4 T^3."""
+    if probing.mode is ProbeMode.SLOW_START:
+        probing.bound_at_s = probing.empty_at_s
     if probing.mode is not ProbeMode.RATE:
         probing.strikes = 0
         probing.undoubted = 0

@@ -16,6 +16,7 @@ times delay is a third, far below the pi/2 at which it would; Astrom and Murray,
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -38,6 +39,11 @@ EXCESS_MAX: Final = 2.0
 at most. Some providers refuse sharp rises as such (the "acceleration limits" of the page above)."""
 FLOOR: Final = 0.05
 """Share of the refill that is always used: a pool that sends no calls gets no readings."""
+FLOOR_S: Final = 20.0
+"""Seconds for a call at least, up to half of the refill: at few calls a minute the share would leave a full bucket
+unused for minutes."""
+BELOW: Final = 0.5
+"""Share of the learnt rate by which the proportional part lowers it at most: the bucket fills all the same."""
 LOW: Final = 0.05
 """Share of the capacity; a bucket at or below it explains a refusal for `LOW_S`."""
 LOW_CALLS: Final = 3
@@ -69,6 +75,63 @@ class Refill(msgspec.Struct, array_like=True):
     """Time of the latest reading, in seconds."""
     low_at_s: float = -LOW_S
     """Time at which the bucket was last so empty that a refusal needs no other reason."""
+    floor_per_s: float = 0.0
+    """Lower bound of `free_per_s`."""
+
+
+class ChargedSize(msgspec.Struct, array_like=True):
+    """Measurement of the amount that a call takes of a bucket, by its level.
+
+    Azure and OpenAI charge a request when it comes, by its prompt and the longest answer that it allows, which no usage
+    tells (https://learn.microsoft.com/azure/ai-foundry/openai/how-to/quota, "Understanding rate limits").
+    """
+
+    calls: float = 0.0
+    """Fading count of accepted calls."""
+    taken: float = 0.0
+    """Fading sum of what they took."""
+    level: float = 0.0
+    """Level at the latest reading."""
+    at_s: float = 0.0
+    """Time of the latest reading, in seconds; 0: there was none."""
+    pending: float = 0.0
+    """Calls accepted since then."""
+
+
+MEASURED_CALLS: Final = 5
+"""Calls from which the measured size counts."""
+MEASURED_MAX: Final = 100
+"""Calls after which a measurement has faded to a third."""
+
+
+FULL: Final = 0.95
+"""Share of the capacity from which a bucket may be full between two readings."""
+DOUBTED_AFTER: Final = 30.0
+"""Calls that a full bucket allows until the measured size has fallen to a third."""
+
+
+def measure(size: ChargedSize, refill: Refill, at_s: float, remaining: float, binding: bool) -> None:
+    """Take in a reading of the level, before `take_reading` does. `binding`: True if more was wanted than was allowed.
+
+    A bucket that is nearly full may lose what fills it, so its readings are no measure. If more was wanted, calls take
+    less than is known: otherwise it would not be full.
+    """
+    if size.at_s and size.pending <= 0:
+        return  # no call since then
+    if size.at_s:
+        nearly = FULL * refill.capacity
+        if remaining > refill.capacity or (size.level < nearly and remaining < nearly):
+            keep = math.exp(-size.pending / MEASURED_MAX)
+            size.calls = keep * size.calls + size.pending
+            size.taken = keep * size.taken + refill.per_s * (at_s - size.at_s) - (remaining - size.level)
+        elif binding:
+            size.taken *= math.exp(-size.pending / DOUBTED_AFTER)
+    size.level, size.at_s, size.pending = float(remaining), at_s, 0.0
+
+
+def size_of(size: ChargedSize, used: float) -> float:
+    """Return the amount that a call takes: as measured, and never less than the tokens that it is known to have used."""
+    return max(used, size.taken / size.calls) if size.calls >= MEASURED_CALLS else used
 
 
 def take_reading(
@@ -89,6 +152,7 @@ def take_reading(
     capacity = refill.capacity
     if left <= LOW * capacity or left <= LOW_CALLS * size:
         refill.low_at_s = at_s
+    refill.floor_per_s = max(FLOOR * per_s, min(per_s / 2, size / FLOOR_S))
     refill.level += _EVEN * (left - refill.level)
     reserve = min(RESERVE_MAX * capacity, RESERVE_S * per_s + RESERVE_CALLS * size)
     if reserve < RESERVE * capacity:
@@ -100,7 +164,7 @@ def take_reading(
     if binding or excess < 0:  # a bucket that is full for lack of demand teaches nothing
         elapsed_s = min(at_s - refill.reported_at_s, ELAPSED_MAX_S)
         free = refill.free_per_s + excess * elapsed_s / (4 * response_s)  # a quarter: critically damped
-        refill.free_per_s = min(max(free, FLOOR * per_s), per_s)
+        refill.free_per_s = min(max(free, refill.floor_per_s), per_s)
     refill.reported_at_s = at_s
     refill.excess_per_s = min(excess, refill.excess_max * per_s)
 
@@ -109,7 +173,7 @@ def rate(refill: Refill, headroom: float) -> float:
     """Return the usable rate per second; 0 if no header was read. At most the share 1 - `headroom` of the refill."""
     if not refill.per_s:
         return 0.0
-    used = max(refill.free_per_s + refill.excess_per_s, FLOOR * refill.per_s)
+    used = max(refill.free_per_s + max(refill.excess_per_s, -BELOW * refill.free_per_s), FLOOR * refill.per_s)
     return min(used, (1 - headroom) * refill.per_s) if headroom else used
 
 

@@ -50,6 +50,9 @@ class Provider(msgspec.Struct, kw_only=True):
     requests_per_s: float = 0.0
     input_tokens_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    """Tokens of both directions, as at OpenAI: prompt and `output_tokens_max` count when a request is accepted."""
+    output_tokens_max: int = 400
     capacity_s: float = 60.0
     """Capacity of a bucket, in seconds of its rate."""
     concurrency: int = 0
@@ -61,6 +64,9 @@ class Provider(msgspec.Struct, kw_only=True):
     retry_after: bool = True
     """True if refusals have Retry-After: whole seconds, rounded up, at least 1."""
     headers: bool = False
+    openai: bool = False
+    """True for OpenAI's headers, which know requests and the tokens of both directions together. False for those of the
+    Messages API."""
     other_share: float = 0.0
     """Share of each rate that other traffic uses."""
     stray_share: float = 0.0
@@ -111,6 +117,7 @@ class Second(msgspec.Struct):
     throttled: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    tokens: int = 0
     busy_s: float = 0.0
     """Requests under way, summed over time."""
     permits: int = 0
@@ -143,7 +150,7 @@ class Pool:
         self.seconds: list[Second] = []
         self.busy = 0
         self.out = 0
-        self._levels = [math.inf] * 3
+        self._levels = [math.inf] * 4
         self._filled_at_s = self.now_s
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
@@ -249,8 +256,9 @@ class Pool:
 
     # ---------------------------------------------------------------------------------------- the provider
 
-    def _rates(self) -> tuple[float, float, float]:
-        return self.provider.requests_per_s, self.provider.input_tokens_per_s, self.provider.output_tokens_per_s
+    def _rates(self) -> tuple[float, float, float, float]:
+        own = self.provider
+        return own.requests_per_s, own.input_tokens_per_s, own.output_tokens_per_s, own.tokens_per_s
 
     def _fill(self) -> None:
         elapsed_s, self._filled_at_s = self.now_s - self._filled_at_s, self.now_s
@@ -263,7 +271,7 @@ class Pool:
     def _arrive(self, call: Call) -> None:
         self._fill()
         second = self.seconds[-1]
-        wanted = (1.0, float(call.input_tokens), 1.0)
+        wanted = (1.0, float(call.input_tokens), 1.0, float(call.input_tokens + self.provider.output_tokens_max))
         short_s = 0.0
         for level, rate, want in zip(self._levels, self._rates(), wanted, strict=True):
             if rate and level < want:
@@ -277,9 +285,11 @@ class Pool:
             return
         second.accepted += 1
         second.input_tokens += call.input_tokens
+        second.tokens += int(wanted[3])
         self.busy += 1
         self._levels[0] -= 1
         self._levels[1] -= call.input_tokens
+        self._levels[3] -= wanted[3]
         mean_s, sigma = self.provider.latency_s, self.provider.jitter
         took_s = self.chance.lognormvariate(math.log(mean_s) - sigma**2 / 2, sigma)
         good = self.chance.random() >= self.provider.unwell_share
@@ -298,7 +308,11 @@ class Pool:
             ReportedBucket(round(60 * rate), max(0, int(level))) if rate else ReportedBucket()
             for level, rate in zip(self._levels, self._rates(), strict=True)
         ]
-        return RateLimits(requests=entries[0], input_tokens=entries[1], output_tokens=entries[2])
+        if not self.provider.openai:
+            return RateLimits(requests=entries[0], input_tokens=entries[1], output_tokens=entries[2])
+        both = entries[1:3] if any(each.limit for each in entries[1:3]) else entries[3:]
+        limit, left = sum(each.limit or 0 for each in both), sum(each.remaining or 0 for each in both)
+        return RateLimits(requests=entries[0], tokens=ReportedBucket(limit, left) if limit else ReportedBucket())
 
     # ------------------------------------------------------------------------------------------ the cortex
 
@@ -380,6 +394,7 @@ class Pool:
             sum(s.accepted for s in some),
             sum(s.input_tokens for s in some),
             sum(s.output_tokens for s in some),
+            sum(s.tokens for s in some),
             sum(s.busy_s for s in some),
         ]
         bounds = (*(rate * free for rate in self._rates()), self.provider.concurrency)

@@ -122,6 +122,32 @@ def test_with_headers_limits_of_tokens_hold_with_mixed_sizes(limits: Mapping[str
     converged(TOLD_S, **limits, capacity_s=capacity_s, latency_s=1, headers=True)
 
 
+@pytest.mark.parametrize("latency_s", [0.02, 0.5, 5.0])
+@pytest.mark.parametrize(
+    ("calls_a_minute", "capacity_s"), [(60, 10), (60, 60), pytest.param(300, 10), pytest.param(300, 60, marks=pytest.mark.long)]
+)
+def test_tokens_of_both_directions_are_paced_by_what_a_call_is_charged(
+    calls_a_minute: int, capacity_s: int, latency_s: float
+) -> None:
+    """OpenAI's headers: the prompt and the longest answer are charged ahead, twice what an answer uses."""
+    rate = calls_a_minute / 60
+    until_s = 60 + max(60, round(80 / rate))
+    sizes = {"input_tokens": (1_000.0, 0.4), "output_tokens": (200.0, 0.4)}
+    provider = Provider(
+        tokens_per_s=1_400 * rate, capacity_s=capacity_s, latency_s=latency_s, headers=True, openai=True, **sizes
+    )
+    held(Pool(provider, nodes=1).run(until_s), 60, until_s)
+
+
+@pytest.mark.parametrize("latency_s", [0.02, 5.0])
+@pytest.mark.parametrize("limit", ["input_tokens_per_s", "output_tokens_per_s"])
+def test_few_calls_a_minute_leave_no_full_bucket_unused(limit: str, latency_s: float) -> None:
+    size = {"input_tokens_per_s": 1_000, "output_tokens_per_s": 200}[limit]
+    sizes = {"input_tokens": (1_000.0, 0.4), "output_tokens": (200.0, 0.4)}
+    provider = Provider(**{limit: size / 3}, capacity_s=60, latency_s=latency_s, headers=True, **sizes)
+    held(Pool(provider).run(360), 60, 360, sustained=0.9)
+
+
 def test_with_headers_the_scarcest_of_three_binds() -> None:
     three = {"requests_per_s": 60, "input_tokens_per_s": 50_000, "output_tokens_per_s": 12_000}
     converged(TOLD_S, **three, capacity_s=30, latency_s=1, headers=True)

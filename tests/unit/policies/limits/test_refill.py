@@ -21,8 +21,8 @@ def at_level(remaining: int) -> Refill:
         (6_000, 300.0),  # full: used up, but at no more than three times the refill
         (1_700, 200.0),
         (1_200, 100.0),  # at its reserve
-        (900, 40.0),
-        (0, 5.0),
+        (900, 50.0),  # below it: no less than half, the bucket fills all the same
+        (0, 50.0),
     ],
 )
 def test_the_level_of_a_bucket_says_the_rate(remaining: int, per_s: float) -> None:
