@@ -256,8 +256,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def submit(
     program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
     provider: str = "", base_url: str = "", metrics_from: str | Sequence[str] = (), api_key_file: str = "",
-    price: str = "", price_as: str = "",
-    via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    price: str = "", price_as: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
     roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: ModelSpec | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
@@ -275,13 +274,13 @@ def submit(
     ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"openai"``, ``"openai-responses"`` and so on, also
     with ``base_url``. ``metrics_from`` (a URL, or several), ``api_key_file`` and ``price_as`` are as on the command
     line. ``fallback``: routes of calls while the breaker of the model is open, as on the command line, or model
-    objects. ``roles``: role name -> model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports,
-    such as a team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the price,
-    and an answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``,
-    ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations
-    as ``"15m"`` or seconds, ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: the input of
-    ``cortex.batch``. ``job``: name of the job; by default derived from the program and its parameters, so that a
-    repeated call resumes, or shows, its job. ``fresh``: ask anew, without replies of earlier runs.
+    objects. ``roles``: role name -> model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``:
+    labels of the job in traces and reports, such as a team. A resumed job keeps those of its start. ``via``:
+    ``"messages"``, or ``"batches"``: half the price, and an answer may take a day. The limits are those of ``cortex
+    batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a
+    ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds, ``max_failed`` as a count of rows from 1 or a
+    share below 1. ``rows``: the input of ``cortex.batch``. ``job``: name of the job; by default derived from the
+    program and its parameters, so that a repeated call resumes, or shows, its job. ``fresh``: take no earlier reply.
 
     Raises ``SetupError`` for an invalid argument. Errors at the start of the job are raised by ``result``.
     """

@@ -37,6 +37,7 @@ from actors.jobs.summary import summary
 from actors.journal.journal import Journal, StoreError
 from actors.journal.reply_index import ReplyCache
 from actors.journal.retrying import patiently
+from actors.limits.forgotten import times
 from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, entry, settle, split
 from actors.messaging.payload import batch_in
 from actors.observability.base.step_timer import StepTimer
@@ -124,7 +125,7 @@ class Channel:
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._tool_runs.waiting,
             lambda: staff_digest(self._dispatch.staff, self._tool_runs.workers), self._folder,
-            (self._journal.meta("limits") or b"").decode(),
+            (self._journal.meta("limits") or b"").decode(), times(self._folder),
         )  # fmt: skip
         self._shards = ShardLink(self._put, lambda: self._k, self._tool_runs, self._lease)
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))

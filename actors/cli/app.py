@@ -197,11 +197,15 @@ def limit(
     options: Options,
     route: Annotated[str, typer.Argument(help="a route or pool, or a part of its name; none: list all")] = "",
     clear: Annotated[bool, typer.Option("--clear", help="remove all manual limits of the route")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="drop what was learned about the route from its answers and refusals")
+    ] = False,
 ) -> int:
-    """Set limits on a route for all jobs together, also while they run; without arguments: list the limits in force."""
+    """Set limits on a route for all jobs together, also while they run; without arguments: list the limits in force,
+    and what was learned of others."""
     from actors.cli.control.limit import limit as put
 
-    return put(route, clear, options)
+    return put(route, clear, forget, options)
 
 
 @app.command()

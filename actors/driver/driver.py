@@ -22,7 +22,7 @@ from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.jobs.opening import Opening
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.state_folder import advised
-from actors.limits import overrides
+from actors.limits import forgotten, overrides
 from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
 from actors.monitoring.deadline_monitor import DeadlineMonitor
@@ -103,6 +103,7 @@ class Driver:
         self._control = StateFolder(folder)
         self._narrow = narrow
         self._caps = overrides.OverrideWatch(self._control, opening.terms, narrow)
+        self._dropped = forgotten.ForgottenWatch(self._control, opening.terms, runtime.now_s())
         self._rotation = rotation
         self._log = harmless(log, "the log of the job")
         self._program_log = ProgramLog()
@@ -321,6 +322,7 @@ class Driver:
             return
         self._connection = encode(rotation.connection)
         self._caps = overrides.OverrideWatch(self._control, rotation.terms, self._narrow)
+        self._dropped = forgotten.ForgottenWatch(self._control, rotation.terms, self._runtime.now_s())
         await self._send_overrides()
         await self._arm_all()
         credentials = tuple(route.credential for route in rotation.terms.routes)
@@ -330,8 +332,8 @@ class Driver:
             await self._dealing.unblock(KEY_READ, credentials)
 
     async def _send_overrides(self) -> None:
-        """Send the caps set by operators, for the jobs of this state folder. A cluster for several state folders has
-        its own.
+        """Send the caps set by operators, and their orders to drop what was learned, for the jobs of this state folder.
+        A cluster for several state folders has its own.
         """
         if self._opening.owner.cluster not in ("inline", "local"):
             return
@@ -345,6 +347,13 @@ class Driver:
                 await cortex.ask("cap", *parts)
             except (PeerUnavailable, PeerGone):
                 self._caps.missed(pool)
+        for pool, order in self._dropped.news().items():
+            try:
+                await cortex.ask("forget", order.who, pool)
+            except (PeerUnavailable, PeerGone):
+                self._dropped.missed(pool, order)
+            except ValueError:
+                pass  # the job has claimed nothing there yet, so nothing was learned
 
     async def _obey(self, wanted: control_note.ControlRequest) -> None:
         if wanted.how == "set":

@@ -213,6 +213,9 @@ def _take_event(k: State, event: events.Event) -> None:
         k.written_rows, k.written_bytes = event.rows, event.size_bytes
     elif isinstance(event, events.LimitsSet):
         k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
+    elif isinstance(event, events.PermitsGranted) and 0 <= event.route < len(k.shares):
+        share = k.shares[event.route]
+        share.why, share.memo, share.granted_at_s = event.why, event.memo, k.at_s
     elif isinstance(event, (events.Opened, events.Rejoined)):
         k.epoch = max(k.epoch, event.epoch)
         k.source_ended = k.source_ended and not (isinstance(event, events.Opened) and event.terms.streams)

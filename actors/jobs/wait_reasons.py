@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from actors.jobs.learned_limits import limit_words, pace_words
+from actors.jobs.learned_limits import time_of_day as time_of_day
 from cortex.admission.budget_slices import unanswered
-from cortex.scheduler.reports import PACED_BY
+from cortex.scheduler.reports import PACED_BY, POOL_LIMITS
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
@@ -92,7 +93,7 @@ def waits(k: State) -> list[str]:
         lines.append(f"on the fallback {k.terms.routes[place].model}")
     if _paced(k, place):
         why = k.shares[place].why
-        lines.append(why if why.startswith(PACED_BY) else "paced")
+        lines.append(why if why.startswith(PACED_BY) else _pace(k, place))
     if k.expected and (names := k.awaited()):
         lines.append(f"waits for an answer: {', '.join(names[:5])}")
     if until_s := sleeps_until_s(k):
@@ -163,6 +164,8 @@ def _when(k: State, place: int) -> str:
     failure count, and the time of the next probe."""
     share = k.shares[place]
     text = share.why
+    if text in POOL_LIMITS and (more := limit_words(share)):
+        text = f"{text}: {more}"
     if stands_still(share) and share.failing is not None:
         since = time_of_day(share.failing_s)
         where = named(k.terms.routes[place])
@@ -188,12 +191,13 @@ def _paced(k: State, place: int) -> bool:
     return bool(k.wishes) and any(pace is not None and due_at_s(pace) > k.at_s for pace in paces)
 
 
+def _pace(k: State, place: int) -> str:
+    """Return what delays the next call: the job's own rates, or those of a route."""
+    own, share = k.pace, k.shares[place]
+    if own is not None and (share.pace is None or due_at_s(own) >= due_at_s(share.pace)):
+        return "paced by --rpm, --itpm or --otpm of this job"
+    return pace_words(share)
+
+
 def _short(text: str) -> str:
     return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1] + "…"
-
-
-def time_of_day(at_s: float) -> str:
-    """Return a time in local time, with the date unless it is today."""
-    moment = datetime.fromtimestamp(at_s, UTC).astimezone()
-    today = datetime.now(UTC).astimezone().date()
-    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")

@@ -54,8 +54,8 @@ HOST_METHODS = ("hello", "metrics", "observe")
 """Remote methods that every actor has. ``ActorHost`` answers them itself."""
 METHODS: dict[str, tuple[str, ...]] = {
     "cortex": (
-        "admit", "budgets", "cap", "close", "drain", "join", "leave", "lend", "missed", "newest_epoch", "remove_budget",
-        "report", "set_budget", "share", "staff", "status",
+        "admit", "budgets", "cap", "close", "drain", "forget", "join", "leave", "lend", "missed", "newest_epoch",
+        "remove_budget", "report", "set_budget", "share", "staff", "status",
     ),
     "channel": (
         "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",

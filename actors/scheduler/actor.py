@@ -204,6 +204,10 @@ class Cortex:
         name = route.pool if route is not None else pool
         self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
 
+    async def forget(self, who: str, pool: str) -> None:
+        """Drop what was learned about a pool, given by its name or a route's. Raises ``ValueError``, one line."""
+        self._step(protocol.PoolForgotten(self._runtime.monotonic_s(), who, pool))
+
     async def share(self, address: str) -> None:
         """Share the accounts with other clusters, through the store at this address. Raises ``StoreError``."""
         await self._sharing.begin(address)

@@ -10,6 +10,7 @@ import msgspec
 from cortex.scheduler import health
 from cortex.scheduler.health import HealthBuffer
 from cortex.scheduler.state import SchedulerState
+from policies.limits.learned import learned
 
 FRESH_S = 0.5
 """Seconds for which the part that is common to all jobs is reused between requests."""
@@ -60,6 +61,7 @@ class SchedulerStatus:
                 "wanted": pool.wanted, "caps": msgspec.structs.asdict(pool.caps), "requests_per_s": pool.rates[0],
                 "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
                 "tenants": pool.lent.tenants if pool.lent is not None else 1,
+                "learned": [msgspec.structs.asdict(each) for each in learned(pool.limit, at_s)],
             }
             for name, pool in state.pools.items()
         }  # fmt: skip

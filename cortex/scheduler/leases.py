@@ -15,7 +15,7 @@ import msgspec
 
 from cortex.scheduler import job_families, pools
 from cortex.scheduler.protocol import Command
-from cortex.scheduler.reports import Grant
+from cortex.scheduler.reports import POOL_LIMITS, Grant
 from cortex.scheduler.state import NEVER, JobClaims, PoolState, RouteHolding, RouteState, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
@@ -247,7 +247,7 @@ def _terms(
         return -1, f"a share of the account's limits: {pool.lent.tenants} clusters draw on it"
     if most is not None and allowed.concurrency >= most:
         return -1, f"{pool.bounds.who or 'an operator'} capped this pool at {most} calls at once"
-    return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
+    return -1, POOL_LIMITS[pool.granted != share]
 
 
 def acknowledged(state: SchedulerState, pool: PoolState) -> int:

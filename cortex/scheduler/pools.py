@@ -17,6 +17,7 @@ from policies.failures.breaker import Breaker, BreakerState
 from policies.failures.failure import FailureKind
 from policies.failures.route_choice import choose
 from policies.limits import limit, tenancy
+from policies.limits.learned import LearnedBound, learned
 from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSample
 from policies.limits.told_queue import TOLD_S
 
@@ -67,6 +68,16 @@ def pool_in(memo: bytes) -> tuple[PoolLimit, PoolCaps] | None:
     return (kept.limit, kept.caps) if kept is not None else None
 
 
+def learned_in(memo: bytes) -> tuple[LearnedBound, ...]:
+    """Return what was learned about the pool of this memo, with ages at the time of its writing; empty if it is not
+    known."""
+    try:
+        kept = _decode(memo) if memo else None
+    except msgspec.DecodeError:
+        return ()  # of another release
+    return learned(kept.limit, kept.at_s) if kept is not None else ()
+
+
 def memo(state: SchedulerState, route: RouteState, serial: int) -> bytes:
     """Return the memo for a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
     pool = state.pools[route.pool]
@@ -103,6 +114,14 @@ def may_queue(state: SchedulerState, name: str) -> None:
         touch(state, name)
 
 
+def forget(state: SchedulerState, name: str) -> None:
+    """Drop what was learned about the limits of a pool; every holder gets a memo of the new state."""
+    pool = state.pools[name]
+    pool.limit = limit.forgotten(state.settings.limit, pool.limit)
+    pool.stamp, pool.announced = (state.era, state.serial), False  # earlier memos are not adopted any more
+    touch(state, name)
+
+
 def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
     """Adopt a memo after a restart, in place of the lost state; the newer of two counts.
 
@@ -122,7 +141,7 @@ def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
     late = state.at_s >= state.adopting_until_s
     state.era = max(state.era, kept.stamp[0] + 1)
     by_s = state.at_s - kept.at_s
-    if kept.stamp > pool.stamp and not (late and any(pool.stamp)):
+    if kept.stamp > pool.stamp and not (late and (any(pool.stamp) or pool.limit.load.from_s)):
         pool.stamp, pool.limit = kept.stamp, kept.limit
         if not pool.capped:
             pool.caps = kept.caps

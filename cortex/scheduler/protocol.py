@@ -103,6 +103,14 @@ class PoolCapped(msgspec.Struct, frozen=True):
     caps: PoolCaps
 
 
+class PoolForgotten(msgspec.Struct, frozen=True):
+    """An operator drops what was learned about the limits of a pool (the name of a pool or route)."""
+
+    at_s: float
+    who: str
+    pool: str
+
+
 class AccountShared(msgspec.Struct, frozen=True):
     """Other clusters draw on the same accounts. ``share``: what this cluster may use of a pool, until ``until_s``.
 
@@ -157,6 +165,7 @@ Event = (
     | PingUnanswered
     | MemberDied
     | PoolCapped
+    | PoolForgotten
     | AccountShared
     | DrainMember
     | NodesChanged

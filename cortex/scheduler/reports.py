@@ -184,6 +184,10 @@ PACED_BY = "paced by "
 """Beginning of the reason of a grant if a rate set by an operator is the only bound."""
 
 
+POOL_LIMITS = ("the pool's limit", "a share of the pool's limit")
+"""Reasons of a grant if only the learned limit of the pool is the bound: for one holder, or for several."""
+
+
 class Grant(_Wire, frozen=True):
     """Grant of a share of one route, replacing the earlier one."""
 

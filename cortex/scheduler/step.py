@@ -38,6 +38,7 @@ from cortex.scheduler.protocol import (
     PingMember,
     PingUnanswered,
     PoolCapped,
+    PoolForgotten,
     RetireMember,
     SchedulerStarted,
     StartMember,
@@ -72,6 +73,7 @@ __all__ = [
     "PingMember",
     "PingUnanswered",
     "PoolCapped",
+    "PoolForgotten",
     "RetireMember",
     "SchedulerSettings",
     "SchedulerStarted",
@@ -130,6 +132,9 @@ def _check(state: SchedulerState, event: Event) -> None:
         _check_role(event.subject)
     elif isinstance(event, PoolCapped):
         if event.pool not in state.routes and event.pool not in state.pools and event.pool.count("|") < 2:
+            raise ValueError(f"there is no pool or route called {event.pool}")
+    elif isinstance(event, PoolForgotten):
+        if event.pool not in state.routes and event.pool not in state.pools:
             raise ValueError(f"there is no pool or route called {event.pool}")
     elif isinstance(event, DrainMember) and event.subject not in state.nodes and event.subject not in state.members:
         raise ValueError(f"there is no node, branch or worker called {event.subject}")
@@ -198,6 +203,9 @@ def _rare(state: SchedulerState, event: Event, out: list[Command]) -> None:
                 state.jobs[member].dead = True
     elif isinstance(event, PoolCapped):
         _capped(state, event)
+    elif isinstance(event, PoolForgotten):
+        route = state.routes.get(event.pool)
+        pools.forget(state, route.pool if route is not None else event.pool)
     elif isinstance(event, AccountShared):
         _shared(state, event)
     elif isinstance(event, DrainMember):

@@ -59,6 +59,8 @@ class RouteShare(msgspec.Struct):
     """Opaque state of the scheduler, returned to it when it restarts."""
     patience: float = 1.0
     """Factor by which measured durations lengthen the timeouts of attempts (``policies.failures.timeout``)."""
+    granted_at_s: float = 0.0
+    """Time of the latest grant, and so of its memo, in seconds since 1970; 0: there was none."""
 
     def free(self, at_s: float) -> int:
         """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires

@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
+import signal
 import time
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import pytest
 
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder, StoreError
-from actors.limits import overrides
+from actors.limits import forgotten, overrides
+from cortex.scheduler.pools import learned_in
 from cortex.state import events
 from policies.limits.limit import PoolCaps
-from tests.cli.cli_runner import each_once, ended, requests, started, until
+from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
 
 SIM = ("--model", "sim")
 
@@ -63,6 +66,76 @@ def test_a_limit_is_set_listed_changed_and_cleared(cortex):
     assert cortex("limit", "sim", "--clear").code == 0
     assert "no limit is set by hand" in cortex("limit").err
     assert "no limit was set" not in cortex("limit", "sim").out
+
+
+@pytest.mark.long
+def test_what_was_learned_is_listed_told_by_status_and_forgotten(cortex):
+    """A provider that tells nothing but the 429, of 300 requests a minute and one second of burst."""
+    requests(Path("in.jsonl"), 2_000)
+    with started("simulate", "--port", 0, "-s", "rpm=300", "-s", "burst_s=1", "-s", "limits_told=nothing") as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[-1]
+        command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--base-url", url, "--model", "m")
+        with started(*command, env=environment(CORTEX_SERVER_KEY="any")) as child:
+            told = r"paced at [\d.]+/s since \d\d:\d\d:\d\d, after 429"
+            until(lambda: re.search(told, cortex("status", "mine").out) is not None, 60.0)
+            (line,) = cortex("limit", url).out.splitlines()[-1:]
+            pool, _, words = line.partition("  learned: ")
+            assert pool.startswith(f"{url}|")
+            assert re.fullmatch(r"[\d.,]+ (requests/s|calls at once) after 429, since 20\d\d-.*", words)
+            (found,) = json.loads(cortex("limit", "--json").out)["learned"]
+            assert (found["pool"], found["source"]) == (pool, "429") and time.time() - found["at_s"] < 60
+            epoch = len(_granted("mine"))
+            done = cortex("limit", url, "--forget")
+            assert done.code == 0
+            assert re.fullmatch(
+                rf"{re.escape(pool)}: dropped what was learned: .* after 429, since .*; for all jobs of .*, running and to "
+                "be resumed", done.said()[0],
+            )  # fmt: skip
+            until(lambda: any(not learned_in(each.memo) for each in _granted("mine")[epoch:] if each.memo))
+            child.send_signal(signal.SIGINT)
+            assert child.wait(30) in (0, 130)
+        assert cortex("limit", url, "--forget").code == 0
+        assert "learned" not in cortex("limit").out
+        again = [*command[:-4], "--base-url", url, "--model", "m"]
+        began = len(_granted("mine"))
+        with started(*again, env=environment(CORTEX_SERVER_KEY="any")) as child:
+            until(lambda: any(each.memo for each in _granted("mine")[began:]))
+            first = next(each for each in _granted("mine")[began:] if each.memo)
+            assert learned_in(first.memo) == (), "the job that is resumed begins anew"
+            child.send_signal(signal.SIGINT)
+            child.wait(30)
+
+
+def test_what_is_asked_of_forget_alone(cortex):
+    cortex("limit", "--forget").refused("no route given")
+    cortex("limit", "sim", "--forget", "--clear").refused("--forget drops what was learned: give --clear in another")
+    cortex("limit", "sim", "--forget", "--rpm", 5).refused("give --rpm in another command")
+    cortex("limit", "sim", "--forget").refused("no route is known in")
+    pool = _job(cortex, "one")
+    assert cortex("limit", "sim", "--forget").said() == [
+        f"{pool}: nothing was learned; for all jobs of {_folder().path}, running and to be resumed"
+    ]
+    _folder().put_note("forgotten", "", b"{")
+    cortex("limit", "sim", "--forget").refused("forgotten.json", "damaged", "remove it")
+
+
+def test_a_driver_hears_what_is_to_be_forgotten_from_its_start_on(cortex):
+    pool = _job(cortex, "one")
+    terms = last_terms(_folder(), "one")
+    assert terms is not None
+    orders = [forgotten.Forgotten(who="ann", at_s=at_s) for at_s in (9.0, 11.0, 12.0)]
+    forgotten.put(_folder(), pool, orders[0])
+    forgotten.put(_folder(), "another|pool|m", orders[1])
+    watch = forgotten.ForgottenWatch(_folder(), terms, 10.0)
+    assert watch.news() == {}
+    for order in orders[1:]:
+        forgotten.put(_folder(), pool, order)
+        assert watch.news() == {pool: order}
+        assert watch.news() == {}
+    watch.missed(pool, orders[2])
+    assert watch.news() == {pool: orders[2]}
+    assert forgotten.times(_folder().address) == {pool: 12.0, "another|pool|m": 11.0}
 
 
 def test_a_route_is_named_by_any_part_that_means_one_alone(cortex):
@@ -195,6 +268,18 @@ def test_a_cluster_keeps_its_own_limits(cortex, there, monkeypatch):
     caps = msgspec.msgpack.decode(blob, type=PoolCaps)
     assert (caps.concurrency, caps.requests_per_min, caps.who) == (9, 100, who)
     assert overrides.read(_folder()) == {}
+    there.told.clear()
+    done = cortex("limit", "sonnet", "--forget")
+    assert there.told == [("forget", (getpass.getuser(), "https://host|k|sonnet"))]
+    assert done.said() == [
+        "https://host|k|sonnet: nothing was learned; for all jobs of head:6379, running and to be resumed"
+    ]
+    there.pools["https://host|k|sonnet"]["learned"] = [
+        {"source": "429", "unit": "requests/s", "amount": 0.4, "age_s": 60.0}
+    ]
+    (_, line) = cortex("limit").out.splitlines()
+    assert line.startswith("https://host|k|sonnet  learned: 0.4 requests/s after 429, since 20")
+    assert "dropped what was learned: 0.4 requests/s after 429" in cortex("limit", "sonnet", "--forget").err
     cortex("limit", "opus", "--rpm", 1).refused("no route 'opus' is known in head:6379; known: https://host|k|sonnet")
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.api.progress_bar import ProgressBar, fitted, parts
@@ -18,13 +19,17 @@ from actors.cli.jobs.rendering import JobStatus, why
 from actors.jobs.summary import summary
 from actors.jobs.wait_reasons import WORDS_MAX, time_of_day, wait_facts, waits
 from actors.monitoring.stall_detector import StallDetector
-from cortex.admission.permits import own_pace
+from cortex.admission.permits import granted_pace, own_pace
+from cortex.scheduler.pools import PoolMemo
 from cortex.state.goals import Goal
 from cortex.state.state import InFlightAttempt, State
 from cortex.values.ledger import Charge
 from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import NO_CAPS, PoolLimit
 from policies.limits.pace import take
+from policies.limits.probing import ProbeMode, Probing
+from policies.limits.refill import Refill
 from tests.cli.cli_runner import environment, started
 
 OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")
@@ -234,9 +239,50 @@ def test_a_rate_of_ones_own():
     assert waits(k) == []
     for _ in range(20):
         take(k.pace, NOW_S, 0, 0)
-    assert waits(k) == ["paced"]
+    assert waits(k) == ["paced by --rpm, --itpm or --otpm of this job"]
     k.wishes = False
     assert waits(k) == []
+
+
+def _learned(limit: PoolLimit, at_s: float) -> bytes:
+    """The memo of a grant that was written at ``at_s`` on the scheduler's clock."""
+    return msgspec.msgpack.encode(PoolMemo((1, 1), at_s, "a cortex", limit, NO_CAPS, None))
+
+
+@pytest.mark.parametrize(
+    ("limit", "rates", "text"),
+    [
+        (PoolLimit(Probing(1.0, ProbeMode.RATE, rate=0.4, bound_at_s=900.0)), (0.4, 0.0, 0.0), "paced at 0.4/s since {}, after 429"),
+        (PoolLimit(Probing(4.0, ProbeMode.CONCURRENCY, bound_at_s=900.0)), (12.5, 0.0, 0.0), "paced at 12.5/s since {}, after 429"),
+        (PoolLimit(Probing(4.0), requests=Refill(per_s=10.0)), (9.5, 0.0, 0.0), "paced at 9.5/s, by rate-limit headers"),
+        (PoolLimit(Probing(4.0), output_tokens=Refill(per_s=50.0)), (0.0, 0.0, 50.0), "paced at 3,000 output tokens a minute, by rate-limit headers"),
+        (PoolLimit(Probing(4.0), tokens=Refill(per_s=50.0)), (0.2, 0.0, 0.0), "paced at 0.2/s, by rate-limit headers"),
+        (PoolLimit(Probing(4.0, ProbeMode.RATE, rate=2.0, bound_at_s=900.0), requests=Refill(per_s=10.0)), (2.0, 0.0, 0.0), "paced at 2/s since {}, after 429"),
+        (PoolLimit(Probing(4.0, ProbeMode.RATE, rate=20.0, bound_at_s=900.0), requests=Refill(per_s=10.0)), (10.0, 0.0, 0.0), "paced at 10/s, by rate-limit headers"),
+        (PoolLimit(Probing(4.0)), (2.0, 0.0, 0.0), "paced at 2/s"),
+    ],
+)  # fmt: skip
+def test_a_rate_that_was_learned_is_told_with_its_source_and_time(
+    limit: PoolLimit, rates: tuple[float, float, float], text: str
+):
+    k = _k()
+    share = k.shares[0]
+    granted_pace(share, NOW_S, rates)
+    share.memo, share.granted_at_s = _learned(limit, 1_000.0), NOW_S
+    assert share.pace is not None
+    for _ in range(20):
+        take(share.pace, NOW_S, 100, 100)
+    assert waits(k) == [text.format(time_of_day(NOW_S - 100))]
+
+
+def test_a_number_of_calls_that_was_learned_is_told_with_its_source_and_time():
+    k = _k()
+    share = k.shares[0]
+    share.why = "a share of the pool's limit"
+    assert waits(k) == ["a share of the pool's limit"]
+    limit = PoolLimit(Probing(7.5, ProbeMode.CONCURRENCY, bound_at_s=940.0))
+    share.memo, share.granted_at_s = _learned(limit, 1_000.0), NOW_S
+    assert waits(k) == [f"a share of the pool's limit: 7 calls at once after 429, since {time_of_day(NOW_S - 60)}"]
 
 
 def test_draining():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -89,15 +89,17 @@ class Lease:
 
     ``state`` returns the job's state as it is now, and ``put`` gives events to its next turn. ``runs`` returns the
     number of tool runs that wait, and ``staff`` the digest of the branches and workers that the channel knows: a
-    scheduler that knows others tells it.
+    scheduler that knows others tells it. ``dropped``: times, since 1970, before which what was learned about a pool is
+    not given to a scheduler (``actors.limits.forgotten``).
     """
 
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
         runs: Callable[[], int] = lambda: 0, staff: Callable[[], int] = lambda: 0,
-        folder: str = "", limits: str = "",
+        folder: str = "", limits: str = "", dropped: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         self._job = job
+        self._dropped = dropped or {}
         self.allowance = BudgetClient(job, folder, runtime, state, put, limits)
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
@@ -320,8 +322,9 @@ class Lease:
             place.reported = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
             place.blocked = bool(blocked)
+            memo = share.memo if share.granted_at_s >= self._dropped.get(place.pool, 0.0) else b""
             claims.append(
-                Claim(place.route, place.pool, place.reported, place.acknowledged, share.memo, blocked, place.queues)
+                Claim(place.route, place.pool, place.reported, place.acknowledged, memo, blocked, place.queues)
             )
         return Claims(
             member, k.epoch, self._granter, self._reported[0][lane], limits.concurrency, tuple(claims), limits.priority,

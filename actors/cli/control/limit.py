@@ -1,10 +1,11 @@
-"""``limit``: manual limits on the use of a route by all jobs together, and a list of the limits in force."""
+"""``limit``: manual limits on the use of a route by all jobs together, and a list of the limits in force: those set by
+hand, and those that were learned."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,12 +16,15 @@ from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import clock
+from actors.jobs.learned_limits import LearnedLimit
 from actors.jobs.limit_options import NONE, bounded, option
 from actors.jobs.spec import who
-from actors.limits import overrides
+from actors.limits import forgotten, overrides
+from actors.limits.learned import learned_limits
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 from cortex.values.limits import Limits
+from policies.limits.learned import LearnedBound
 from policies.limits.limit import NO_CAPS, PoolCaps
 
 CAPS = {
@@ -30,25 +34,33 @@ CAPS = {
 """Option -> field of ``PoolCaps``."""
 
 
-def limit(route: str, clear: bool, options: Options) -> int:
+def limit(route: str, clear: bool, forget: bool, options: Options) -> int:
     """Run ``cortex limit`` and return the exit code."""
     asked = {name: value for name in CAPS if (value := getattr(options, name)) not in ("", None)}
     if clear and asked:
         raise CommandError(f"--clear removes all limits: leave {', '.join(map(option, asked))} out")
-    if (clear or asked) and not route:
+    if forget and (clear or asked):
+        others = ["--clear"] if clear else map(option, asked)
+        raise CommandError(f"--forget drops what was learned: give {', '.join(others)} in another command")
+    if (clear or asked or forget) and not route:
         raise CommandError("no route given: name one, or an unambiguous part of its name: `cortex limit` lists them")
     _read(NO_CAPS, asked)  # raises for invalid values before any file or actor is asked
     cluster = shared_cluster(options)
     if cluster:
-        return asyncio.run(_in_cluster(cluster, route, clear, asked, options))
+        return asyncio.run(_in_cluster(cluster, route, clear, forget, asked, options))
     folder, shared = named_folder(options), shared_at(options).get(PLACE, "")
     accounts = accounts_at(shared) if shared else None
     where = shared or folder.address
     known = overrides.known(folder)
     held = overrides.read(folder) if accounts is None else accounts.caps()
     known |= {pool: known.get(pool, set()) for pool in held}
+    if forget:
+        pool = _meant(route, known, where)
+        was = learned_limits(folder).get(pool, ())
+        forgotten.put(folder, pool, forgotten.Forgotten(who=who(), at_s=time.time()))
+        return _forgot_text(pool, was, f"jobs of {folder.address}")
     if not clear and not asked:
-        return _listed(route, known, held, options, where)
+        return _listed(route, known, held, learned_limits(folder), options, where)
     pool = _meant(route, known, where)
     before = held.get(pool, NO_CAPS)
     now = NO_CAPS if clear else _read(before, asked)
@@ -102,22 +114,42 @@ def _change_text(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
     return COMPLETE
 
 
+def _forgot_text(pool: str, was: Sequence[LearnedLimit], whose: str) -> int:
+    dropped = ", ".join(each.words(clock(each.at_s)) for each in was)
+    what = f"dropped what was learned: {dropped}" if was else "nothing was learned"
+    print_error(f"{pool}: {what}; for all {whose}, running and to be resumed")
+    return COMPLETE
+
+
 def _value(held: PoolCaps, field: str) -> str:
     value = getattr(held, field)
     return NONE if value is None else f"{value:g}"
 
 
-def _listed(route: str, known: dict[str, set[str]], held: dict[str, PoolCaps], options: Options, where: str) -> int:
-    """Print the limits in force, with author and time. Return the exit code."""
+def _listed(
+    route: str, known: dict[str, set[str]], held: dict[str, PoolCaps], learned: dict[str, tuple[LearnedLimit, ...]],
+    options: Options, where: str,
+) -> int:  # fmt: skip
+    """Print the limits in force: those set by hand with author and time, and those learned with source and time. Return
+    the exit code."""
     shown = [_meant(route, known, where)] if route else sorted(pool for pool in held if overrides.binds(held[pool]))
     facts = [_facts(pool, held.get(pool, NO_CAPS)) for pool in shown]
+    found = {pool: limits for pool, limits in learned.items() if not route or pool in shown}
     if options.as_json:
-        print(msgspec.json.encode({"limits": facts, "known": sorted(known)}).decode())
+        listed = [
+            {"pool": pool, "source": each.bound.source, "unit": each.bound.unit, "amount": each.bound.amount,
+             "at_s": each.at_s}
+            for pool, limits in found.items() for each in limits
+        ]  # fmt: skip
+        print(msgspec.json.encode({"limits": facts, "known": sorted(known), "learned": listed}).decode())
         return COMPLETE
     for each in facts:
         bounds = ", ".join(f"{option(name)} {each[name]:g}" for name in CAPS if each[name])
         by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "no limit was set"
         print(f"{each['pool']}  {bounds or NONE}  {by}")
+    for pool, limits in found.items():
+        for one in limits:
+            print(f"{pool}  learned: {one.words(clock(one.at_s))}")
     if not facts:
         print_error(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
     return COMPLETE
@@ -149,7 +181,9 @@ async def asked_cortex(cluster: str, send: Callable[[Peer], Awaitable[int]]) -> 
         await runtime.close()
 
 
-async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, Any], options: Options) -> int:
+async def _in_cluster(
+    cluster: str, route: str, clear: bool, forget: bool, asked: dict[str, Any], options: Options
+) -> int:  # fmt: skip
     """Run ``cortex limit`` against the scheduler of a cluster, which keeps the limits for all its jobs."""
     folder = named_folder(options)
 
@@ -159,9 +193,15 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
         known = overrides.known(folder) | {
             pool: set(each.get("routes", ())) for pool, each in reported["pools"].items()
         }
-        if not clear and not asked:
-            return _listed(route, known, held, options, cluster)
+        now_s = time.time()
+        learned = {pool: _learned(each, now_s) for pool, each in reported["pools"].items() if each.get("learned")}
+        if not clear and not asked and not forget:
+            return _listed(route, known, held, learned, options, cluster)
         pool = _meant(route, known, cluster)
+        if forget:
+            if pool in reported["pools"]:
+                await peer.ask("forget", who(), pool)
+            return _forgot_text(pool, learned.get(pool, ()), f"jobs of {cluster}")
         before = held.get(pool, NO_CAPS)
         now = NO_CAPS if clear else _read(before, asked)
         now = msgspec.structs.replace(now, who=who(), at_s=time.time())
@@ -169,3 +209,9 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
         return _change_text(pool, before, now, f"jobs of {cluster}")
 
     return await asked_cortex(cluster, send)
+
+
+def _learned(facts: dict[str, Any], now_s: float) -> tuple[LearnedLimit, ...]:
+    """Return what a scheduler's status says of a pool; nothing of an older release's."""
+    bounds = msgspec.convert(facts.get("learned", ()), tuple[LearnedBound, ...])
+    return tuple(LearnedLimit(bound, now_s - bound.age_s) for bound in bounds)

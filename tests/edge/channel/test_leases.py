@@ -36,6 +36,19 @@ def test_whoever_asks_an_idle_cortex_hears_which_nodes_live_by_now() -> None:
     act(play)
 
 
+def test_a_memo_from_before_an_order_to_forget_is_not_given_back() -> None:
+    async def play(world: World) -> None:
+        world.start()
+        job = world.add("j", wish=10)
+        job.lease._dropped = {ROUTE: 100.0}
+        share = job.k.shares[0]
+        for granted_at_s, expected in ((99.0, b""), (100.0, b"memo"), (101.0, b"memo")):
+            share.memo, share.granted_at_s = b"memo", granted_at_s
+            assert job.lease._claims().claims[0].memo == expected
+
+    act(play)
+
+
 # -- the lease itself -------------------------------------------------------------------------------------------------
 
 
