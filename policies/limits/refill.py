@@ -130,7 +130,7 @@ def measure(size: ChargedSize, refill: Refill, at_s: float, remaining: float, bi
 
 
 def size_of(size: ChargedSize, used: float) -> float:
-    """Return the amount that a call takes: as measured, and never less than the tokens that it is known to have used."""
+    """Return the amount that a call takes: as measured, and at least the tokens that it is known to have used."""
     return max(used, size.taken / size.calls) if size.calls >= MEASURED_CALLS else used
 
 
