@@ -1,19 +1,18 @@
 """Wrong key, wrong model, a server that is no model server, a proxy's page: one clear line each, by each command that
-calls a model, over both APIs. No row fails, nothing else is blamed."""
+calls a model, over each API. No row fails, nothing else is blamed."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from actors.cli.jobs import rendering
 from actors.doctor.checks import DoctorOptions
 from actors.doctor.provider import connection_findings
-from actors.providers.registry import DEFAULT, OPENAI
 from tests.cli.cli_runner import Done
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, http
@@ -21,11 +20,13 @@ from tests.edge.support.scripted_http_server import Answer, Asked, http
 KEY = "key-of-nobody-0123456789"
 BLOCK_PAGE = b"<html><head><title>Denied</title></head><body><h1>Blocked by policy</h1>Ask the help desk.</body></html>"
 SIGN_IN = b"<!DOCTYPE html><title>Sign in</title>"
-PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions"}
+PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
+ROWS = {"messages": "anthropic", "chat": "openai", "responses": "openai-responses"}
 PAGE_REMEDY = "see that --base-url and the key are right, and that no proxy is in the way (HTTPS_PROXY, NO_PROXY)"
 NO_API = {
     "messages": "see that --base-url names a server of the Messages API, or give --api chat for chat completions",
     "chat": "see that --base-url names a server of OpenAI's chat completions, or leave out --api chat",
+    "responses": "see that --base-url names a server of OpenAI's Responses API, or give --api chat for chat completions",
 }
 
 
@@ -94,7 +95,14 @@ def filled(text: str, url: str, api: str) -> str:
     return text.replace("URLPATH", url + PATHS[api]).replace("REMEDY", NO_API[api])
 
 
-@pytest.mark.parametrize(("fault", "api", "command"), list(itertools.product(FAULTS, PATHS, COMMANDS)))
+def cases() -> Iterator[Any]:
+    """Each fault by each API and command: batch over every API, and run and plan over one in turn; the rest is long."""
+    for (at, fault), (turn, api), command in itertools.product(enumerate(FAULTS), enumerate(PATHS), COMMANDS):
+        soon = command == "batch" or at % len(PATHS) == turn
+        yield pytest.param(fault, api, command, marks=() if soon else pytest.mark.long)
+
+
+@pytest.mark.parametrize(("fault", "api", "command"), list(cases()))
 def test_a_command_says_one_clear_line(
     fault: str, api: str, command: str, cortex: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,9 +124,8 @@ def test_a_command_says_one_clear_line(
 def test_the_doctor_finds_the_same(fault: str, api: str) -> None:
     wrong = FAULTS[fault]
     with served(script(wrong)) as server:
-        provider = {"provider": OPENAI if api == "chat" else DEFAULT}
         asked = DoctorOptions(
-            environ={"CORTEX_SERVER_KEY": KEY}, base_url=server.url, model="nope", provider=provider
+            environ={"CORTEX_SERVER_KEY": KEY}, base_url=server.url, model="nope", provider={"provider": ROWS[api]}
         )
         found = [each for each in connection_findings(asked) if each.state != "ok"]
     (finding,) = found
