@@ -3,8 +3,8 @@
 #   make test      the tests, in three processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
-#   make e2e       with real tools: Prometheus, Chromium, a terminal (tmux), hosts of their own (ip). As root on
-#                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
+#   make e2e       with real tools: Prometheus, Chromium, a terminal (tmux), hosts of their own (ip), LiteLLM's proxy. As
+#                  root on Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make release   what a release runs besides .ci/run: the longest tests, Phoenix, 10,000 seeds, the long chaos
@@ -44,12 +44,13 @@ test: $(VENV)/.installed-test-local
 # then one for a Ray of several nodes beside one for the rest.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
+	@.ci/apart $(VENV)-litellm $(PY) "litellm[proxy]>=1.108.7"
+	@LITELLM=$(VENV)-litellm $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium
-	@.ci/phoenix $(VENV)-phoenix $(PY)
+	@.ci/apart $(VENV)-phoenix $(PY) "arize-phoenix>=20.26.1"
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) -m tests.simulation --soak $(SEEDS)
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos
@@ -80,7 +81,7 @@ docs: $(VENV)/.installed-docs
 	@PYTHONPATH=. $(PY) .ci/docs_site.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-phoenix build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-litellm $(VENV)-phoenix build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find actors benchmarks cortex k8s policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp a set of extras: installed again only when pyproject.toml is newer.

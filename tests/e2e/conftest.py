@@ -1,4 +1,4 @@
-"""Tests with real tools: Prometheus, Chromium, a terminal, Phoenix. ``make e2e`` runs them; ``make test`` does not.
+"""Tests with real tools: Prometheus, Chromium, a terminal, Phoenix, LiteLLM. ``make e2e`` runs them; ``make test`` does not.
 
 They run one after another in one process. Each takes the tool it needs as a fixture, so that a machine without the tool
 skips that test and says so at the end, in a section of its own.
@@ -60,6 +60,12 @@ def promtool() -> str:
 def tmux() -> str:
     """The path of tmux. A test uses a socket of its own (``-S``) and ends that server."""
     return tools.on_path("tmux")
+
+
+@pytest.fixture(scope="session")
+def litellm() -> str:
+    """The path of LiteLLM's command, with its proxy."""
+    return tools.in_venv("LITELLM", "litellm", "'litellm[proxy]'")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Tools from outside: where they are, what to do where they are not, and one running beside a test.
 
-A test asks for a tool by its fixture (``chromium``, ``browser``, ``prometheus``, ``promtool``, ``tmux``, ``phoenix``;
+A test asks for a tool by its fixture (``chromium``, ``browser``, ``prometheus``, ``promtool``, ``tmux``, ``phoenix``, ``litellm``;
 ``conftest.py``). Where the tool is missing the test is skipped, with a reason that says what to install; what was skipped
 for that reason stands at the end of the run.
 """

@@ -56,6 +56,9 @@ ERRORS: Final = ErrorVocabulary(
         "timeout_error": 504,
         "overloaded_error": 529,
     },
+    # LiteLLM's proxy with a master key and no database says this, with status 400, of every other key
+    # (BerriAI/litellm#12273).
+    meanings={"nodbconnection": FailureKind.UNAUTHORISED},
     account_types=frozenset({"billing_error"}),
     account_codes=(_ACCOUNT_CODES,),
     overloaded_types=frozenset({"overloaded_error"}),

@@ -113,6 +113,10 @@ def read(status: int, body: Any, **headers: str) -> Failure:
                                     "the model being queried."}}, K.TOO_LARGE),
         # LiteLLM passes on what it was told, by Anthropic too
         (400, openai("litellm.BadRequestError: AnthropicException - Your credit balance is too low", None, "400"), K.BLOCKED),
+        # and of a wrong key where it has no database: BerriAI/litellm#12273
+        (400, openai("No connected db.", "no_db_connection", "400"), K.UNAUTHORISED),
+        (400, openai("{'error': '/chat/completions: Invalid model name passed in model=nope. Call `/v1/models` to view "
+                     "available models for your key.'}", "None", "400"), K.BLOCKED),
     ],
 )  # fmt: skip
 def test_errors_of_servers(status: int, body: Any, kind: FailureKind) -> None:

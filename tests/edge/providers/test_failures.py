@@ -74,6 +74,10 @@ connect = pytest.fixture(params=ROADS)(connected)
             http({"error": {"message": 7}}, 503),
             Failure(FailureKind.OVERLOADED, "the provider answered with status 503 and no explanation", 503),
         ),
+        (  # LiteLLM's proxy without a database, of a wrong key (BerriAI/litellm#12273)
+            http({"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}, 400),
+            Failure(FailureKind.UNAUTHORISED, "No connected db.", 400, "no_db_connection"),
+        ),
         (  # a gateway that calls everything 200
             http(error("overloaded_error", "busy")),
             Failure(FailureKind.OVERLOADED, "busy", 200, "overloaded_error"),
