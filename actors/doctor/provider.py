@@ -19,7 +19,7 @@ from actors.providers.health.checks import ProviderChecks
 from actors.providers.registry import PROVIDERS, load, row_of
 from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
-from actors.routing.api_detection import with_api
+from actors.routing.api_detection import found_api
 from actors.routing.model_spec import ModelSpec
 from actors.routing.own_server import METRICS_OPTION
 from actors.routing.queue_metrics import NO_METRICS, queue_metrics
@@ -49,10 +49,9 @@ def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} makes no calls over the network")
         return
-    given = spec_of(asked)
-    spec = asyncio.run(with_api(given, asked.environ, timeout_s=asked.timeout_s))
-    if spec is not given:
-        yield ok("api", f"{without_password(spec.base_url)} has no Messages API: asked by OpenAI's chat completions")
+    spec, notice = asyncio.run(found_api(spec_of(asked), asked.environ, timeout_s=asked.timeout_s))
+    if notice:
+        yield ok("api", notice)
     location = spec.location()
     row = row_of(location.provider)
     checks: ProviderChecks = load(row.checks)(

@@ -2,7 +2,8 @@
 
 Servers of the Messages API (vLLM, SGLang, llama.cpp, Ollama, LiteLLM) serve chat completions as well; other servers,
 and earlier releases of these, serve chat completions alone. A request of ``{}`` tells them apart and costs nothing: no
-API answers it, and each refuses it in a way of its own.
+API answers it, and each refuses it in a way of its own. llama.cpp serves both and is asked by chat completions: its
+Messages API passes over schemas (``output_config``) and has no log probabilities.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ CHAT_PATH: Final = "/chat/completions"
 TIMEOUT_S: Final = 10.0
 """Longest wait in seconds for the refusal of a request. A server that says nothing by then is taken for one of the
 Messages API: its calls then show what is wrong."""
+LLAMA_CPP: Final = "llama.cpp"
+"""Header ``Server`` of llama.cpp (`tools/server/server-http.cpp`); what its Messages API reads is in
+`server_chat_convert_anthropic_to_oai` of `tools/server/server-chat.cpp` (b11434)."""
+NO_MESSAGES: Final = "has no Messages API"
+NO_SCHEMAS: Final = "is llama.cpp, whose Messages API passes over schemas"
 _LACKS_FIELDS: Final = 422
 
-Answered = tuple[int, bytes]
-"""Status and body of a response."""
+Answered = tuple[int, bytes, str]
+"""Status, body and header ``Server`` of a response."""
 
 
 def lacks_api(answered: Answered | None) -> bool:
@@ -50,7 +56,7 @@ def has_api(answered: Answered | None) -> bool:
     """
     if answered is None:
         return False
-    status, body = answered
+    status, body, _ = answered
     if status == _LACKS_FIELDS:
         return True
     refused = 400 <= status <= 500 and status not in NO_SUCH_PATH
@@ -76,13 +82,12 @@ async def with_apis(
     """
     roles = list(spec.roles)
     asked = (spec, *spec.fallbacks, *(spec.roles[role] for role in roles))
-    own, *others = await asyncio.gather(*(with_api(each, environ, endpoints, chat=chat) for each in asked))
+    found = await asyncio.gather(*(found_api(each, environ, endpoints, chat=chat) for each in asked))
+    own, *others = [each for each, _ in found]
     fallbacks, players = others[: len(spec.fallbacks)], others[len(spec.fallbacks) :]
-    changed = [each for each, before in zip((own, *others), asked, strict=True) if each is not before]
+    changed = any(each is not before for (each, _), before in zip(found, asked, strict=True))
     own = msgspec.structs.replace(own, fallbacks=tuple(fallbacks), roles=dict(zip(roles, players, strict=True)))
-    addresses = dict.fromkeys(without_password(each.base_url) for each in changed) if not chat else {}
-    notice = "; ".join(f"{each} has no Messages API: asked by OpenAI's chat completions" for each in addresses)
-    return (own if changed else spec), notice
+    return (own if changed else spec), "; ".join(dict.fromkeys(notice for _, notice in found if notice))
 
 
 async def with_api(
@@ -92,21 +97,32 @@ async def with_api(
     """Return a specification with the API of its server; as it is if the user named a provider, if the address is no
     server of the user's own, if the server has the Messages API, or if nothing can be found out. ``chat``: the server
     is asked over chat completions unless it has the Messages API alone."""
+    return (await found_api(spec, environ, endpoints, timeout_s, chat))[0]
+
+
+async def found_api(
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), timeout_s: float = TIMEOUT_S,
+    chat: bool = False,
+) -> tuple[ModelSpec, str]:  # fmt: skip
+    """Return what ``with_api`` returns, and a notice for the user; empty: nothing was found by a request, or ``chat``
+    is wanted anyway."""
     if not is_open(spec):
-        return spec
+        return spec, ""
     try:
         if (known := _known(spec, environ, endpoints)) is not None:
-            return known
+            return known, ""
         if chat:
-            return await _preferring_chat(spec, environ, timeout_s)
-        if not lacks_api(await _asked(spec, MESSAGES_PATH, environ, timeout_s)):
-            return spec
-        for each in _over_chat(spec):
+            return await _preferring_chat(spec, environ, timeout_s), ""
+        answered = await _asked(spec, MESSAGES_PATH, environ, timeout_s)
+        why = NO_MESSAGES if lacks_api(answered) else ""
+        if answered is not None and answered[2] == LLAMA_CPP:
+            why = why or NO_SCHEMAS
+        for each in _over_chat(spec) if why else ():
             if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
-                return each
+                return each, f"{without_password(each.base_url)} {why}: asked by OpenAI's chat completions"
     except CredentialError:
         pass  # the resolution of the route says what is wrong
-    return spec
+    return spec, ""
 
 
 async def _preferring_chat(spec: ModelSpec, environ: Mapping[str, str], timeout_s: float) -> ModelSpec:

@@ -19,13 +19,14 @@ _HEADERS: Final = [
 ]  # fmt: skip
 
 
-async def refusal(url: str, credential: Credential, timeout_s: float) -> tuple[int, bytes] | None:
-    """Return status and body of the answer to an empty request, sent with the credential's key; None without one."""
+async def refusal(url: str, credential: Credential, timeout_s: float) -> tuple[int, bytes, str] | None:
+    """Return status, body and header `Server` of the answer to an empty request, sent with the credential's key; None
+    without one."""
     key = credential.api_key or credential.auth_token
     headers = [*_HEADERS, *([("Authorization", f"Bearer {key}")] if key else []), *credential.custom_headers]
     try:
         context, proxy = await network_of(url, credential)
-        status, _, body = await free_call(RequestTemplate(url, headers), context, proxy, BODY, timeout_s)
+        status, answer, body = await free_call(RequestTemplate(url, headers), context, proxy, BODY, timeout_s)
     except (CredentialError, ConfigurationFault, aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return None
-    return status, body
+    return status, body, answer.get("server", "")

@@ -39,8 +39,10 @@ class Asked:
 
 
 @contextmanager
-def serving(answers: dict[str, Answer], other: Answer = (404, {"detail": "Not Found"})) -> Iterator[Asked]:
-    """Server that answers these paths; ``other`` answers any other path."""
+def serving(
+    answers: dict[str, Answer], other: Answer = (404, {"detail": "Not Found"}), server: str = "uvicorn"
+) -> Iterator[Asked]:
+    """Server that answers these paths; ``other`` answers any other path. ``server``: its header of that name."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None: ...
@@ -50,19 +52,20 @@ def serving(answers: dict[str, Answer], other: Answer = (404, {"detail": "Not Fo
             asked.requests.append((self.path, body, self.headers.get("Authorization", "")))
             status, found = answers.get(self.path, other)
             data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
-            self.send_response(status)
+            self.send_response_only(status)
+            self.send_header("Server", server)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        asked = Asked(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        asked = Asked(f"http://127.0.0.1:{listening.server_address[1]}")
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield asked
         finally:
-            server.shutdown()
+            listening.shutdown()
             thread.join()
 
 
@@ -72,7 +75,6 @@ def error(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:
 
 BOTH: dict[str, dict[str, Answer]] = {
     "vLLM": {MESSAGES: (400, error("1 validation error: messages: Field required")), CHAT: (400, error("x"))},
-    "llama.cpp": {MESSAGES: (400, error("'messages' is required")), CHAT: (400, error("'messages' is required"))},
     "a server with keys": {MESSAGES: (401, error("invalid x-api-key", "authentication_error")), CHAT: (401, {"error": "no"})},
     "a server that is busy": {MESSAGES: (429, error("slow down")), CHAT: (400, error("x"))},
     "a server with a fault": {MESSAGES: (500, "Internal Server Error"), CHAT: (400, error("x"))},
@@ -130,6 +132,18 @@ async def test_a_server_of_chat_completions_alone_is_asked_by_these(spec, answer
         key = "Bearer sk-of-the-server"
         assert asked.requests == [(MESSAGES, b"{}", key), (CHAT, b"{}", key)]
         assert destination(found, Limits(), KEYS, start=False).route.endpoint == f"openai://+{asked.url}"
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+async def test_llama_cpp_is_asked_by_the_api_that_keeps_to_schemas(spec, status):
+    refused = (status, error("'messages' is required"))
+    with serving({MESSAGES: refused, CHAT: refused}, server="llama.cpp") as asked:
+        found, notice = await with_apis(spec(asked), KEYS)
+        assert (found.provider, asked.paths) == ("openai", [MESSAGES, CHAT])
+        assert notice == f"{asked.url} is llama.cpp, whose Messages API passes over schemas: asked by OpenAI's chat completions"
+    with serving({MESSAGES: refused}, server="llama.cpp") as asked:  # a gateway that lets one path through
+        given = spec(asked)
+        assert await with_apis(given, KEYS) == (given, "")
 
 
 @pytest.mark.parametrize("other", NEITHER.values(), ids=NEITHER)
