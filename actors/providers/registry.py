@@ -373,9 +373,11 @@ _ROWS: Final = (
         "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool", logprobs=True,
     ),
     Provider(
-        name=LOCAL, title="local model", client=MESSAGES_CLIENT, by_model=True, on_this_machine=True,
-        account="actors.providers.local.account:account", free=True, schema_as="prompt",
-        model_name="gemma-3-270m-q4_k_m", concurrency_max=8,  # twice the slots of the server: the rest wait there
+        name=LOCAL, title="local model", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:LLAMA_CPP", errors=_CHAT_ERRORS,
+        by_model=True, on_this_machine=True, root="/v1", appended=CHAT_PATHS,
+        account="actors.providers.local.account:account", free=True, context_window=4_096,
+        model_name="smollm2-135m-instruct", concurrency_max=8,  # twice the slots of the server: the rest wait there
+        parameters=CHAT_PARAMETERS, structured=".", logprobs=True,
         installation="actors.providers.local.checks:installation", telemetry="cortex.local",
     ),
     Provider(

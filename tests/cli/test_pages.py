@@ -48,7 +48,7 @@ LEFT_OUT = {
 SLOW = {
     "docs/limits.md": ["a batch is looked after every few seconds"],
     "docs/observing.md": ["waits for a collector that is not there"],
-    "docs/tutorial.md": ["a model of 270 million parameters on two cores"],
+    "docs/tutorial.md": ["a model of 135 million parameters on two cores"],
 }
 """What `make e2e` does, and why."""
 ALONE = "docs/observing.md"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e import background_jobs, tools
 
-ROWS = 120
+ROWS = 60
 MODEL = "gpt-5-mini"
 KEY, WRONG_KEY = "sk-of-the-gateway-0123456789", "sk-of-somebody-else-0123456789"
 APIS = ("chat", "messages")
@@ -126,7 +126,7 @@ def test_a_schema_is_kept(gateway: Gateway, place: Place, api: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_a_cap_is_never_passed_and_the_job_goes_on_with_a_larger_one(gateway: Gateway, place: Place, api: str) -> None:
     words = ("--api", api, "--max-output-tokens", 8)
-    cap_usd = 0.001
+    cap_usd = 0.0002
     before = gateway.worked()
     done = place.batch("capped", gateway.url, *words, "--max-cost", cap_usd)
     assert done.returncode == 3, done.stderr

@@ -88,7 +88,7 @@ except RuntimeError as error:
     text = str(error)
 submit(text)
 """
-"""Piece for the small model, whose replies are all cut: a base model does not stop by itself."""
+"""Piece for the small model, which may not come to an end within its bound: a cut reply is an error of the call."""
 
 
 def _rlm(**more: Any) -> Program:

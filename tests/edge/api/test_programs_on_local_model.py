@@ -21,19 +21,16 @@ pytestmark = [
 BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "deadline": "+4m"}
 """Within which it must come to its end."""
 LONG = {
-    **dict.fromkeys(("crystal", "flow", "recovery"), pytest.mark.long),
+    **dict.fromkeys(("flow", "recovery", "rlm"), pytest.mark.long),
     **dict.fromkeys(("chatloop", "convex", "hanoi", "ralph"), pytest.mark.release),
 }
-"""A quarter of a minute and more on two cores, and a whole one."""
+"""Ten seconds and more on two busy cores, and those that tell little more."""
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModelServer]:
-    folder = tmp_path_factory.mktemp("cache")
-    with LocalModelServer(folder=folder) as started:
+def server() -> Iterator[LocalModelServer]:
+    with LocalModelServer() as started:
         yield started
-    for path in folder.iterdir():  # pytest keeps the last folders, and this is a quarter of a gigabyte
-        path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from actors.providers.chat_completions.client import ChatModel, model_of
 from actors.providers.client.http_model import STREAM_ABOVE_TOKENS
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
-from actors.providers.credentials.credential import CredentialError
+from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.registry import PROVIDERS, address_in, api_at, is_own_server, load, of_api, of_endpoint
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, Usage
@@ -54,6 +54,28 @@ async def test_a_long_reply_is_streamed() -> None:
     found, requests, _ = await asked(lambda _: http(stream, content_type="text/event-stream"), tokens=STREAM_ABOVE_TOKENS + 1)
     assert isinstance(found, Reply) and (found.text, found.usage) == ("yes", Usage(10, 3))
     assert requests[0].json["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize(
+    ("provider", "answer", "count"),
+    [
+        ("local", http({"input_tokens": 7}), 7),
+        ("local", http({"error": {"message": "no"}}, 404), None),
+        ("local", http({"tokens": 7}), None),
+        ("local", http(b"7 tokens"), None),
+        ("local", [Step.RESET], None),
+        ("openai", http({"input_tokens": 7}), None),
+    ],
+)  # fmt: skip
+async def test_tokens_are_counted_where_the_server_has_a_counter_beside_the_api(provider: str, answer: Answer, count: int | None) -> None:
+    with served(lambda _: answer) as server:
+        credential = Credential(api_key=KEY, base_url=server.url)
+        model = model_of(ClientSpec(endpoint="e", provider=provider, credential=credential))
+        assert await model.count_tokens(BODY) == count
+        assert model.counts_tokens == (provider == "local")
+        await model.close()
+        seen = [(each.target, each.body, each.headers["authorization"]) for each in server.asked]
+        assert seen == ([("/v1/messages/count_tokens", BODY, f"Bearer {KEY}")] if provider == "local" else [])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +169,7 @@ async def test_a_renewed_key_is_read_from_its_file(tmp_path: Any) -> None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-CHAT_ROWS = [row for row in PROVIDERS.values() if "chat_completions" in row.client]
+CHAT_ROWS = [row for row in PROVIDERS.values() if "chat_completions" in row.client and not row.by_model]
 
 
 def environ_of(row: Any) -> dict[str, str]:

@@ -166,7 +166,7 @@ def test_the_default_row_needs_no_name() -> None:
         ("bedrock", "bedrock://eu-west-1+https://gateway.example.com", "eu.anthropic.claude-haiku-4-5-20251001-v1:0", False),
         ("vertex", "vertex://global/P", "claude-opus-4-6", False),
         ("foundry", "foundry://R", "claude-opus-4-6", False),
-        ("local", "local", "gemma-3-270m-q4_k_m", False),
+        ("local", "local", "smollm2-135m-instruct", True),
         ("sim", "sim:d9ccea691a3d", "sim", True),
     ],
 )

@@ -29,6 +29,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel):
     expected = {str(path.relative_to(ROOT)) for path in sources(PACKAGES)}
     expected |= {f"{package}/py.typed" for package in PACKAGES}
     expected |= {f"actors/report/page/page.{ending}" for ending in ("html", "css", "js")}
+    expected |= {"actors/cli/demo_rows.csv"}
     expected |= {f"actors/programs/released/0.1.0/{name}.txt" for name in ("batch", "shards", "table")}
     described = {name for name in wheel.namelist() if name.partition("/")[0].endswith(".dist-info")}
     assert set(wheel.namelist()) - described == expected

