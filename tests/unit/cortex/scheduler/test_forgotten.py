@@ -13,6 +13,8 @@ from tests.support.fake_job_channels import ROUTE, town
 
 def test_what_was_learned_is_dropped_and_no_memo_brings_it_back():
     t = town()
+    t.start(again=True)
+    t.after(1.0)
     t.join("a")
     t.settle()
     t.report(begun=10, flights=10, failed={"throttled": 5})
@@ -44,6 +46,8 @@ def test_a_late_memo_does_not_replace_what_is_known_here():
     t.settle()
     memo = msgspec.msgpack.decode(t.jobs["a"].memos[ROUTE], type=PoolMemo)
     u = town()
+    u.start(again=True)  # only a scheduler that comes after another adopts memos
+    u.after(20.0)
     u.join("c")
     u.settle()
     u.report(begun=10, flights=10, answered=10)
