@@ -24,7 +24,8 @@ def known(
     own, whose models are found by ``_found_at``.
     """
     row = row_of(provider)
-    found = _found(model, row.price_id, at, batch) if row.price_id else None
+    name = model.removeprefix(f"{row.price_id}/") if row.place else model  # Gemini's maker, in its names on Vertex AI
+    found = _found(name, row.price_id, at, batch) if row.price_id else None
     if is_own_server(address, row):
         found = _found_at(address_in(address), model, found, at, batch)
     if found is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -233,6 +234,11 @@ _CHAT_ERRORS: Final = f"{_CHAT}.errors:CHAT_ERRORS"
 _CHAT_CHECKS: Final = f"{_CHAT}.checks:ChatChecks"
 _RESPONSES_CHECKS: Final = "actors.providers.responses.checks:ResponsesChecks"
 _KEY_DIALECT: Final = "actors.providers.client.key_dialect"
+_AZURE_SECRETS: Final = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD")  # they open object stores as well
+_AZURE_ADVICE: Final = (
+    "set a good key in AZURE_OPENAI_API_KEY, or --api-key-file, or without a key see that the identity found by "
+    "azure-identity has the role Cognitive Services OpenAI User"
+)
 
 
 def _compatible(name: str, title: str, base_url: str, key_variable: str, **more: Any) -> Provider:
@@ -326,8 +332,9 @@ _ROWS: Final = (
         place=("resource",), place_form="resource=NAME", place_example="resource=R",
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
-        key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
-        parameters=CHAT_PARAMETERS, logprobs=True, embeddings=EMBEDDING_CLIENT, checks=_CHAT_CHECKS,
+        key_variable="AZURE_OPENAI_API_KEY", hidden_variables=_AZURE_SECRETS, advice=_AZURE_ADVICE, price_id="azure",
+        context_window=128_000, limits_each_model=True, parameters=CHAT_PARAMETERS, logprobs=True,
+        embeddings=EMBEDDING_CLIENT, checks=_CHAT_CHECKS,
         telemetry="azure.ai.openai", limits_told="x-ratelimit-*",
     ),
     Provider(
@@ -346,7 +353,8 @@ _ROWS: Final = (
         place=("resource",), place_form="resource=NAME", place_example="resource=R",
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
-        key_variable="AZURE_OPENAI_API_KEY", price_id="azure", context_window=128_000, limits_each_model=True,
+        key_variable="AZURE_OPENAI_API_KEY", hidden_variables=_AZURE_SECRETS, advice=_AZURE_ADVICE, price_id="azure",
+        context_window=128_000, limits_each_model=True,
         parameters=RESPONSES_PARAMETERS, checks=_RESPONSES_CHECKS, telemetry="azure.ai.openai",
         limits_told="x-ratelimit-*",
     ),
@@ -357,6 +365,17 @@ _ROWS: Final = (
     _compatible(
         "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True,
         embeddings=EMBEDDING_CLIENT,
+    ),
+    Provider(
+        name="vertex-gemini", title="Gemini on Google Vertex AI", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:VERTEX",
+        errors=_CHAT_ERRORS, place=("region", "project"), place_form="region=REGION,project=PROJECT",
+        place_example="region=global,project=P", appended=CHAT_PATHS,
+        credential="actors.providers.vertex.account:credential",
+        advice="run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, or give the "
+        "machine an identity; see that it has the role Vertex AI User",
+        extra="vertex", modules=("google.auth", "requests"), on_nodes=("google-auth",),
+        price_id="google", limits_each_model=True, context_window=128_000, parameters=CHAT_PARAMETERS,
+        checks="actors.providers.vertex.checks:VertexChecks", telemetry="gcp.vertex_ai",
     ),
     _compatible(
         "groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", schema_as="tool",
@@ -534,14 +553,18 @@ def load(reference: Reference) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # the latter for a module that was put there by hand
+        return module in sys.modules
+
+
 def missing_extra(row: Provider) -> str:
     """Return a line that says what to install for a provider; empty where everything is installed."""
     for name in row.modules:
-        try:
-            found = importlib.util.find_spec(name) is not None
-        except ModuleNotFoundError:
-            found = False
-        if not found:
+        if not is_installed(name):
             how = f"pip install 'cortex-bounded-calls[{row.extra}]'"
             return f"--provider {row.name}: {name} is not installed: {how}"
     return ""

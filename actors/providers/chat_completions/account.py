@@ -7,9 +7,10 @@ from typing import Final
 
 import msgspec
 
-from actors.providers.credentials.account import ProviderLocation, by_key, missing_key, missing_word
+from actors.providers.credentials.account import ProviderLocation, by_key, missing_word
 from actors.providers.credentials.credential import Credential, CredentialError, sendable
-from actors.providers.registry import Provider
+from actors.providers.credentials.entra_tokens import MODULE as ENTRA_MODULE
+from actors.providers.registry import Provider, is_installed
 
 _HEADERS: Final = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 """Headers by the environment variables of the package `openai` that set them: who is billed."""
@@ -31,7 +32,8 @@ def openai(
 def azure(
     row: Provider, location: ProviderLocation, environ: Mapping[str, str], *, required: bool = True
 ) -> Credential:
-    """Return the credential for Azure OpenAI: a key, and a resource or an address. Raises CredentialError."""
+    """Return the credential for Azure OpenAI: a resource or an address, and a key; without one, tokens of Microsoft
+    Entra ID are fetched where calls are made. Raises CredentialError."""
     given = location.resource and not location.base_url.strip()
     if given:  # says where; the variable may be another resource's
         environ = {name: value for name, value in environ.items() if name != row.base_url_variable}
@@ -41,6 +43,7 @@ def azure(
         raise CredentialError(text)
     if not location.resource and not found.base_url:
         raise missing_word(row, "resource", "NAME", row.base_url_variable)
-    if required and not found.api_key:
-        raise missing_key(row, location)
+    if required and not found.api_key and not is_installed(ENTRA_MODULE):
+        how = "pip install 'cortex-bounded-calls[entra]' for tokens of Microsoft Entra ID"
+        raise CredentialError(f"--provider {row.name}: no key: set a good key in {row.key_variable}, or {how}")
     return found

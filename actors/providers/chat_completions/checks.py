@@ -8,8 +8,10 @@ import msgspec
 
 from actors.common.findings import Finding, warning
 from actors.providers.chat_completions.client import COMPLETIONS, MODELS
+from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.entra_tokens import MODULE as ENTRA_MODULE
 from actors.providers.health.api_checks import ApiChecks, LookAnswer
-from actors.providers.registry import API_TITLES, CHAT_CLIENT
+from actors.providers.registry import API_TITLES, CHAT_CLIENT, is_installed, load
 from actors.providers.remedies import CHAT_ADDRESS
 
 _NAMES_SHOWN: Final = 5
@@ -26,6 +28,12 @@ class ChatChecks(ApiChecks):
     def address(self, credential: Any) -> str:
         """Return the URL at which the provider is asked."""
         return str(self.client(credential).url)
+
+    def takes_tokens(self, credential: Credential) -> bool:
+        """Return True if calls without a key hold a token of Microsoft Entra ID."""
+        dialect: Any = load(self.row.dialect) if self.row.dialect else None
+        by_token = dialect is not None and bool(dialect.tokens) and not credential.api_key
+        return by_token and is_installed(ENTRA_MODULE)
 
     async def model_finding(self, client: Any, address: str, models: LookAnswer) -> Finding:
         """Find whether the list of models has the model. Some lists are not whole: no error follows from it."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND
-from actors.providers.client.key_dialect import AZURE_ADDRESS, AZURE_KEY_HEADER, KeyDialect
+from actors.providers.client.key_dialect import (
+    AZURE_KEY_HEADER,
+    ENTRA_TOKENS,
+    GOOGLE_TOKENS,
+    KeyDialect,
+    azure_address,
+    vertex_address,
+)
 
 
 class ChatDialect(KeyDialect, frozen=True, kw_only=True):
@@ -22,7 +29,9 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
 DEFAULT: Final = ChatDialect()
 OPENAI: Final = ChatDialect(bound=COMPLETION_BOUND)
 AZURE: Final = ChatDialect(
-    bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=AZURE_ADDRESS, batch_endpoint="/chat/completions"
-)
+    bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=azure_address, tokens=ENTRA_TOKENS,
+    batch_endpoint="/chat/completions",
+)  # fmt: skip
+VERTEX: Final = ChatDialect(address=vertex_address, tokens=GOOGLE_TOKENS)
 LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")
 """llama.cpp has the counter of the Messages API beside chat completions (`tools/server/server.cpp`)."""

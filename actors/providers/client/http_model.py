@@ -17,6 +17,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from actors.providers.client.token_renewal import TokenRenewal
 from actors.providers.client.wire_form import Untranslatable, Variant, WireForm
 from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.reload import CredentialReload
@@ -71,6 +72,8 @@ class HttpModel:
         self._failures = form.failures(row, self._keys.redact, url)
         own = is_own_server(endpoint)
         self._load = ServerLoad(url, lambda: self._keys.credential, metrics_from) if own else None
+        self._tokens: TokenRenewal | None = None
+        """Renewal of the credential's token; None: it is opened by a key."""
         self._opening = asyncio.Lock()
         self._transport: Transport | None = None
         self._closed = False
@@ -124,6 +127,8 @@ class HttpModel:
             silence_s *= max(timeout_s / usual_s, 1.0)  # a server that queues sends nothing until its turn
         if self._transport is None:
             await self.prepare()  # may take seconds, which do not count against the attempt's time
+        elif self._tokens is not None and self._tokens.due:
+            await self._tokens.in_time()
         begun_s, used = time.monotonic(), self._keys.credential
         outcome = await self._sent(form, sent, timeout_s, silence_s, progress)
         if type(outcome) is not Failure:
@@ -253,6 +258,8 @@ class HttpModel:
         transport, self._transport = self._transport, None
         if self._load is not None:
             await self._load.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         if transport is not None:
             await transport.close()
 

@@ -1,10 +1,14 @@
-"""Ways in which a key is sent, and addresses that hold a resource."""
+"""Ways in which a key or a token is sent, and addresses that hold the place of an account."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
+
+from actors.providers.credentials.credential import CloudPlatform
+from actors.providers.registry import Reference
 
 
 class KeyDialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,8 +16,11 @@ class KeyDialect(msgspec.Struct, frozen=True, kw_only=True):
 
     key_header: str = "Authorization"
     """Header of the key; ``Authorization`` holds it as a bearer token."""
-    address: str = ""
-    """Address with ``{}`` in place of the account's resource; empty: that of the row."""
+    address: Callable[[CloudPlatform], str] | None = None
+    """Function that makes the address from the account's place; None: it is that of the row."""
+    tokens: Reference = ""
+    """Function ``(credential) -> TokenSource`` for accounts without a key, whose tokens are sent as bearer tokens;
+    empty: there are none."""
 
     def key_value(self, key: str) -> str:
         """Return the header's value."""
@@ -21,8 +28,23 @@ class KeyDialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = KeyDialect()
-AZURE_ADDRESS: Final = "https://{}.openai.azure.com/openai/v1"
-"""Address of the next-generation API, which needs no version of its own
-(https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle)."""
 AZURE_KEY_HEADER: Final = "api-key"
-AZURE: Final = KeyDialect(key_header=AZURE_KEY_HEADER, address=AZURE_ADDRESS)
+ENTRA_TOKENS: Final = "actors.providers.credentials.entra_tokens:tokens"
+GOOGLE_TOKENS: Final = "actors.providers.credentials.google_tokens:tokens"
+
+
+def azure_address(place: CloudPlatform) -> str:
+    """Return the address of a resource: that of the next-generation API, which needs no version of its own
+    (https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle)."""
+    return f"https://{place.resource}.openai.azure.com/openai/v1"
+
+
+def vertex_address(place: CloudPlatform) -> str:
+    """Return the address of Gemini's chat completions in a project
+    (https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai)."""
+    host = "aiplatform" if place.region == "global" else f"{place.region}-aiplatform"
+    project = f"projects/{place.project}/locations/{place.region}"
+    return f"https://{host}.googleapis.com/v1/{project}/endpoints/openapi"
+
+
+AZURE: Final = KeyDialect(key_header=AZURE_KEY_HEADER, address=azure_address, tokens=ENTRA_TOKENS)

@@ -1,5 +1,5 @@
-"""Client of an API that is opened by a key in one header, at any provider whose row names it, and at any server of
-`--base-url`. No SDK is imported."""
+"""Client of an API that is opened by a key or a token in one header, at any provider whose row names it, and at any
+server of `--base-url`. No SDK is imported."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 
 from actors.providers.client.http_model import FreeWay, HttpModel
 from actors.providers.client.key_dialect import KeyDialect
+from actors.providers.client.token_renewal import TokenRenewal
 from actors.providers.client.wire_form import Variant, WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import Credential
-from actors.providers.registry import Provider
+from actors.providers.registry import Provider, load
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate
 from actors.providers.transport.proxy_tls import network_of
 
@@ -35,12 +36,18 @@ class KeyedModel(HttpModel):
             form, row, credential, endpoint=spec.endpoint, url=self.url, concurrency=spec.concurrency,
             timeouts=spec.timeouts, variant=variant, metrics_from=spec.metrics_from,
         )  # fmt: skip
+        if dialect.tokens and not credential.api_key:
+            self._tokens = TokenRenewal(load(dialect.tokens)(credential), self._keys)
 
     async def _free_way(self, path: str) -> FreeWay:
+        if self._tokens is not None:
+            await self._tokens.first()
         context, proxy = await network_of(self.url, self._keys.credential)
         return RequestTemplate(self.url + path, self._headers(self._keys.credential)), context, proxy
 
     async def _make_transport(self) -> AiohttpTransport:
+        if self._tokens is not None:
+            await self._tokens.first()
         context, proxy = await network_of(self.url, self._keys.credential)
         transport = AiohttpTransport(
             connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
@@ -49,9 +56,9 @@ class KeyedModel(HttpModel):
         return transport
 
     async def _take_key(self, credential: Credential) -> None:
-        transport = await self._open()
-        assert isinstance(transport, AiohttpTransport)
-        await transport.take(self._templates(credential))
+        if (transport := self._transport) is not None:  # one that is still to be made will have it
+            assert isinstance(transport, AiohttpTransport)
+            await transport.take(self._templates(credential))
 
     def _templates(self, credential: Credential) -> dict[str, RequestTemplate]:
         path = self._form.path
@@ -59,14 +66,17 @@ class KeyedModel(HttpModel):
 
     def _headers(self, credential: Credential) -> list[tuple[str, str]]:
         headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "cortex")]
-        if credential.api_key:
+        if credential.auth_token:
+            headers.append(("Authorization", f"Bearer {credential.auth_token}"))
+        elif credential.api_key:
             headers.append((self._dialect.key_header, self._dialect.key_value(credential.api_key)))
         return headers + list(credential.custom_headers)
 
 
 def address_of(row: Provider, dialect: KeyDialect, credential: Credential) -> str:
     """Return the address to which the client appends its paths: a host without a path has them below the row's root."""
-    resource = credential.platform.resource if credential.platform is not None else ""
-    address = credential.base_url or (dialect.address.format(resource) if dialect.address else row.base_url)
-    address = address.rstrip("/")
+    address = credential.base_url
+    if not address and dialect.address is not None and credential.platform is not None:
+        address = dialect.address(credential.platform)
+    address = (address or row.base_url).rstrip("/")
     return address if urlsplit(address).path else address + row.root

@@ -58,6 +58,8 @@ class ApiChecks(ProviderChecks):
         if not (credential.api_key or credential.auth_token or credential.custom_headers):
             if may_lack_key(self.row, base_url):
                 return ok("key", f"none is set: calls to {shown} hold none")
+            if self.takes_tokens(credential):
+                return ok("key", "none is set: tokens are fetched by the cloud's own library")
             do = f"set {variable}, or give --api-key-file; --model sim needs none"
             return wrong("key", "no key is set", do)
         where = self.token_variable if credential.auth_token else self.row.headers_variable
@@ -70,6 +72,10 @@ class ApiChecks(ProviderChecks):
             return warning("key", f"from {where}; other users may read the file", f"chmod 600 {path}")
         return ok("key", f"from {where}; its fingerprint is {credential.fingerprint}")
 
+    def takes_tokens(self, credential: Credential) -> bool:
+        """Return True if calls without a key hold a token that is fetched when they are made."""
+        return False
+
     async def answers(self, credential: Credential, found: list[Finding]) -> list[Finding]:
         """Return what the provider says to free calls with the key, and to one that is paid for where the user asked
         for it."""
@@ -81,7 +87,7 @@ class ApiChecks(ProviderChecks):
                 answer = await client.look(self.models_path, None, self.timeout_s)
             except Exception as error:
                 return [unanswered(client, shown, error)]
-            account = self._account(client, shown, answer, credential.has_key)
+            account = self._account(client, shown, answer, credential.has_key or self.takes_tokens(credential))
             if answer[0] in NO_SUCH_PATH:
                 account = await self._misdirected(client, shown) or account
             entries = [*_clock(answer[1], begun_s, time.time()), account]

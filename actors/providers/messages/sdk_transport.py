@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.ports.model import TRACEPARENT
-from actors.providers.messages.errors import RequestUnprepared
 from actors.providers.transport.aiohttp_transport import Exchange, Response
 from actors.providers.transport.body import bounded
+from actors.providers.transport.failures import RequestUnprepared
 from actors.providers.transport.unlabelled import AWS_EVENT_STREAM
 
 if TYPE_CHECKING:

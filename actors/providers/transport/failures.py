@@ -30,6 +30,12 @@ _BODY_CHARS_READ: Final = 4_000
 _PROXY_AUTH_REQUIRED: Final = 407
 
 _GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
+_UNREACHED: Final = frozenset({
+    "TransportError", "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
+    "ServiceRequestError", "ServiceResponseError",
+})  # fmt: skip
+"""Errors of google-auth, botocore and azure-core, which make connections of their own: the server that gives out tokens
+was not reached."""
 _NO_NAMES: Final = frozenset({"", "None", "null"})
 """Types of LiteLLM's errors that name none."""
 
@@ -38,6 +44,10 @@ Redactor = Callable[[str], str]
 
 class ConfigurationFault(Exception):
     """The connection to the provider cannot be opened as it is set up: a certificate file, a proxy, an address."""
+
+
+class RequestUnprepared(Exception):
+    """A request could not be made: there are no credentials, or none that can be renewed. Its cause says why."""
 
 
 class ModelClosed(Exception):
@@ -151,6 +161,8 @@ class FailureReader:
 
         `sent` is False only where the request certainly never left: no connection, no tunnel, no handshake.
         """
+        if isinstance(error, RequestUnprepared) and error.__cause__ is not None:
+            return self._unprepared(error.__cause__)
         cause = _root(error)
         text = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         if isinstance(cause, ModelClosed):
@@ -174,6 +186,19 @@ class FailureReader:
         if isinstance(cause, TimeoutError):  # the attempt's own deadline, or silence on the line
             return Failure(FailureKind.TIMED_OUT, self.line(f"no whole answer in time ({text})"))
         return Failure(FailureKind.TRANSIENT, self.line(f"the connection was lost: {text}"))
+
+    def _unprepared(self, cause: BaseException) -> Failure:
+        """Return the failure of a request that could not be made: nothing was sent, so nothing can have been paid."""
+        text = f"{type(cause).__name__}: {cause}"
+        if isinstance(cause, ImportError) or type(cause).__name__ == "MissingDependencyError":
+            text = f"a package is not installed where calls are made: {text}"
+            return Failure(FailureKind.BLOCKED, self.line(text), sent=False)
+        if type(cause).__name__ in _UNREACHED or getattr(cause, "retryable", False) is True:
+            return Failure(FailureKind.TRANSIENT, self.line(f"no credentials could be fetched: {text}"), sent=False)
+        if isinstance(cause, ValueError | TypeError):
+            return Failure(FailureKind.BLOCKED, self.line(f"no request can be made of this: {text}"), sent=False)
+        text = f"no credentials that open it ({text[:200]}): {self.row.how_to_open}"
+        return Failure(FailureKind.UNAUTHORISED, self.line(text), sent=False)
 
     def line(self, text: str, remedy: str = "") -> str:
         """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters. It ends in ``remedy``, a clause

@@ -27,7 +27,7 @@ def credential(
         raise CredentialError(
             f"--api-key-file: {row.name} takes Google's credentials, no key: leave it out, and {row.how_to_open}"
         )
-    region = location.region or environ.get("CLOUD_ML_REGION", "").strip()
+    region = location.region or first_set(environ, "CLOUD_ML_REGION", "GOOGLE_CLOUD_LOCATION")
     if not region:
         raise missing_word(row, "region", "global", "CLOUD_ML_REGION")
     project = location.project or first_set(environ, "ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT")

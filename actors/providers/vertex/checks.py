@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.google_tokens import found_credentials
 from actors.providers.health.checks import ProviderChecks
-
-_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class VertexChecks(ProviderChecks):
@@ -15,9 +12,8 @@ class VertexChecks(ProviderChecks):
 
     def search(self, credential: Credential) -> str:
         """Return which credentials Google's search finds, renewed once."""
-        import google.auth
         from google.auth.transport.requests import Request
 
-        found, _ = google.auth.default(scopes=[_SCOPE])
-        found.refresh(Request())  # type: ignore[no-untyped-call]
+        found = found_credentials()
+        found.refresh(Request())
         return f"Google credentials ({type(found).__name__})"

@@ -169,7 +169,7 @@ async def test_a_renewed_key_is_read_from_its_file(tmp_path: Any) -> None:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
-CHAT_ROWS = [row for row in PROVIDERS.values() if "chat_completions" in row.client and not row.by_model]
+CHAT_ROWS = [row for row in PROVIDERS.values() if "chat_completions" in row.client and row.key_variable and not row.by_model]
 
 
 def environ_of(row: Any) -> dict[str, str]:
