@@ -9,7 +9,8 @@ results; every call must be answered exactly once with its own answer.
 A permit of a job is held from its grant until its reply is on disk, so of the ``--concurrency`` permits of ``ray``
 fewer calls are at the server (``at_server``, by the server's clock); ``ray_more`` has half as many permits again.
 ``bare_by_sdk`` and ``ray_by_sdk`` use the SDK's own client. ``ray_chat`` and ``inline_chat`` ask by OpenAI's chat
-completions in place of the Messages API, and ``openai_sdk`` is a loop around OpenAI's SDK.
+completions in place of the Messages API, ``ray_responses`` and ``inline_responses`` by its Responses API, and
+``openai_sdk`` is a loop around OpenAI's SDK.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from benchmarks.harness.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
 ROADS = (
-    "ray", "ray_more", "ray_chat", "inline", "inline_chat", "sdk", "sdk_uvloop", "openai_sdk", "bare", "ray_by_sdk",
-    "bare_by_sdk",
+    "ray", "ray_more", "ray_chat", "ray_responses", "inline", "inline_chat", "inline_responses", "sdk", "sdk_uvloop",
+    "openai_sdk", "bare", "ray_by_sdk", "bare_by_sdk",
 )  # fmt: skip
 DEFAULT = "ray,inline,sdk"
-PAIRS = (("ray_chat", "ray"), ("inline_chat", "inline"), ("ray_chat", "openai_sdk"), ("inline_chat", "openai_sdk"))
+PAIRS = (
+    ("ray_chat", "ray"), ("inline_chat", "inline"), ("ray_responses", "ray"), ("inline_responses", "inline"),
+    ("ray_chat", "openai_sdk"), ("inline_chat", "openai_sdk"),
+)  # fmt: skip
 """Roads of which the ratio of each round counts, since both run in it."""
 PIPED: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
@@ -54,8 +58,10 @@ class Bench:
             "ray_more": lambda: self._cortex("local", places=self._concurrency * 3 // 2),
             "ray_by_sdk": lambda: self._cortex("local", "benchmarks.harness.sdk_variant"),
             "ray_chat": lambda: self._cortex("local", api="chat"),
+            "ray_responses": lambda: self._cortex("local", api="responses"),
             "inline": lambda: self._cortex("inline"),
             "inline_chat": lambda: self._cortex("inline", api="chat"),
+            "inline_responses": lambda: self._cortex("inline", api="responses"),
             "sdk": lambda: self._loops("sdk", 1),
             "sdk_uvloop": lambda: self._loops("sdk", 1, "--uvloop"),
             "openai_sdk": lambda: self._loops("openai_sdk", 1),

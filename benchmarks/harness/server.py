@@ -1,6 +1,6 @@
 """Local provider cheap enough not to be the limit: it answers after a delay, for about 30 µs of CPU.
 
-``POST /v1/messages`` and ``POST /v1/chat/completions`` are answered alike, each in its form.
+``POST /v1/messages``, ``POST /v1/chat/completions`` and ``POST /v1/responses`` are answered alike, each in its form.
 
 Runs in its own process: ``python -m benchmarks.harness.server``, or ``RunningServer``. Of a request it reads the
 number (``row 000123`` in the prompt) and whether structured output is wanted; it repeats the number in the answer,
@@ -46,11 +46,19 @@ _COMPLETION = (
     b'"usage":{"prompt_tokens":40,"completion_tokens":4,"total_tokens":44,"prompt_tokens_details":{"cached_tokens":0}},'
     b'"service_tier":"default"}'
 )
+_RESPONSE = (
+    b'{"id":"resp_%06d","object":"response","created_at":1790000000,"status":"completed","error":null,'
+    b'"incomplete_details":null,"instructions":null,"model":"bench","output":[{"id":"msg_1","type":"message",'
+    b'"status":"completed","role":"assistant",'
+    b'"content":[{"type":"output_text","annotations":[],"logprobs":[],"text":"row %06d"}]}],"parallel_tool_calls":true,'
+    b'"usage":{"input_tokens":40,"input_tokens_details":{"cached_tokens":0},"output_tokens":4,'
+    b'"output_tokens_details":{"reasoning_tokens":0},"total_tokens":44},"store":false}'
+)
 _PLAIN, _TYPED = b'"row %06d"', rb'"{\"number\":%d,\"parity\":\"%b\",\"share\":%.3f,\"said\":\"row %06d\"}"'
-_FORMS = (_ANSWER, _COMPLETION)
+_FORMS = (_ANSWER, _COMPLETION, _RESPONSE)
 _FITTING = tuple(form.replace(_PLAIN, _TYPED) for form in _FORMS)
-_STRUCTURED = (b'"output_config"', b'"response_format"')
-_PATHS = (b"post /v1/messages ", b"post /v1/chat/completions ")
+_STRUCTURED = (b'"output_config"', b'"response_format"', b'"json_schema"')
+_PATHS = (b"post /v1/messages ", b"post /v1/chat/completions ", b"post /v1/responses ")
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_%06d\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -83,8 +91,8 @@ class Counts(msgspec.Struct):
 
 
 def answer(number: int, api: int = 0, fitting: bool = False) -> bytes:
-    """Return a whole response to the request of this number. ``api``: 0, a message; 1, a chat completion. ``fitting``:
-    to a request with a schema."""
+    """Return a whole response to the request of this number. ``api``: 0, a message; 1, a chat completion; 2, a
+    response of OpenAI's Responses API. ``fitting``: to a request with a schema."""
     if fitting:
         parity = (b"even", b"odd")[number & 1]
         body = _FITTING[api] % (number, number, parity, number % 1_000 / 1_000, number)

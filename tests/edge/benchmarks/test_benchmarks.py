@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ import pytest
 from actors.cluster.bootstrap import NICENESS, PrivateRay
 from actors.observability.base.conventions import SpanText
 from actors.observability.traces.otlp_encoding import OtlpEncoder
+from actors.providers.chat_completions.response import read_completion
+from actors.providers.messages.response import read_message
+from actors.providers.responses.response import read_response
 from benchmarks import http, limits, many_jobs, table, telemetry
 from benchmarks.claims import rlm
 from benchmarks.harness import baselines, command, processes, rows, scale_worker
@@ -28,6 +31,7 @@ from benchmarks.null import durable
 from benchmarks.scheduler import Load
 from cortex.programs.batch import failed_line, succeeded_line
 from cortex.state import events
+from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 
 
@@ -103,6 +107,15 @@ def test_a_table_of_answers_with_one_lost_doubled_or_mixed_up_has_no_figure(tmp_
         table.check_table(written(answers(0, 2), (0, 2)), 3)
     with pytest.raises(rows.Lost, match="r000001 has two results"):
         table.check_table(written(answers(0, 1, 1), (0, 1, 1)), 3)
+
+
+@pytest.mark.parametrize(("api", "read"), enumerate([read_message, read_completion, read_response]))
+def test_the_counted_server_answers_in_each_form(api: int, read: Callable[[bytes], Reply]) -> None:
+    def body(fitting: bool) -> bytes:
+        return answer(7, api, fitting).split(b"\r\n\r\n", 1)[1]
+
+    assert (read(body(False)).text, read(body(False)).usage) == ("row 000007", Usage(40, 4))
+    assert msgspec.json.decode(read(body(True)).text)["number"] == 7
 
 
 def test_spans_that_did_not_come_or_came_twice_leave_no_figure() -> None:
