@@ -255,8 +255,9 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def submit(
     program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
-    provider: str = "", base_url: str = "", metrics_from: str | Sequence[str] = (), api_key_file: str = "",
-    price: str = "", price_as: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    provider: str = "", base_url: str | Sequence[str] = "", metrics_from: str | Sequence[str] = (),
+    api_key_file: str = "", price: str = "", price_as: str = "", via: str = MESSAGES,
+    fallback: Given | Sequence[Given] = (),
     roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: ModelSpec | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
@@ -272,15 +273,16 @@ def submit(
     ``model``: ``"local"``, ``"sim"``, ``"sim,latency_ms=300,error=0"``, a provider's model; an object with the
     interface ``actors.ports.model.Model``; or, to try a program, a function of the prompt (see ``cortex.testing``).
     ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"openai"``, ``"openai-responses"`` and so on, also
-    with ``base_url``. ``metrics_from`` (a URL, or several), ``api_key_file`` and ``price_as`` are as on the command
-    line. ``fallback``: routes of calls while the breaker of the model is open, as on the command line, or model
-    objects. ``roles``: role name -> model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``:
-    labels of the job in traces and reports, such as a team. A resumed job keeps those of its start. ``via``:
-    ``"messages"``, or ``"batches"``: half the price, and an answer may take a day. The limits are those of ``cortex
-    batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a
-    ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds, ``max_failed`` as a count of rows from 1 or a
-    share below 1. ``rows``: the input of ``cortex.batch``. ``job``: name of the job; by default derived from the
-    program and its parameters, so that a repeated call resumes, or shows, its job. ``fresh``: take no earlier reply.
+    with ``base_url`` (several: servers of one model). ``metrics_from`` (a URL, or several), ``api_key_file`` and
+    ``price_as`` are as on the command line. ``fallback``: routes of calls while the breaker of the model is open, as on
+    the command line, or model objects. ``roles``: role name -> model (``ctx.ask(…, model="judge")``), in the forms of
+    ``fallback``. ``labels``: labels of the job in traces and reports, such as a team. A resumed job keeps those of its
+    start. ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day. The limits are those
+    of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``,
+    ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds, ``max_failed`` as a count of rows
+    from 1 or a share below 1. ``rows``: the input of ``cortex.batch``. ``job``: name of the job; by default derived
+    from the program and its parameters, so that a repeated call resumes, or shows, its job. ``fresh``: take no earlier
+    reply.
 
     Raises ``SetupError`` for an invalid argument. Errors at the start of the job are raised by ``result``.
     """
@@ -302,9 +304,8 @@ def submit(
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
-        more = _at_server(api_key_file, metrics_from)
-        own = wish or _own_model(name, base_url=base_url, price=price, via=via, price_as=price_as)
-        own = option_parsing.at_provider(msgspec.structs.replace(own, **more), provider)
+        own = wish or _own_model(name, price=price, via=via, price_as=price_as)
+        own = _located(own, provider, base_url, api_key_file, metrics_from)
         fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
@@ -325,23 +326,29 @@ def submit(
     return Job(order, given, progress, alone, players, folder, rows)
 
 
-def _at_server(api_key_file: str, metrics_from: str | Sequence[str]) -> dict[str, Any]:
-    """Return key file and URLs of metrics, where given, as fields of a ``ModelSpec``. Raises ``ValueError``."""
-    found: dict[str, Any] = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
-    if metrics_from:
-        try:
-            given = [metrics_from] if isinstance(metrics_from, str) else metrics_from
-            found["metrics_from"] = option_parsing.metrics_urls(given) or msgspec.UNSET
-        except ValueError as error:
-            raise ValueError(f"metrics_from: {error}") from None
-    return found
-
-
 def _own_model(name: str, **given: Any) -> ModelSpec:
     """Return the spec of the job's model; settings may follow the name of the simulated provider. Raises
     ``ValueError``."""
     name, *settings = name.split(",") if name.startswith(f"{SIMULATED},") else [name]
     return ModelSpec(model=name, simulated=option_parsing.simulated(settings), **given)
+
+
+def _located(
+    own: ModelSpec, provider: str, base_url: str | Sequence[str], api_key_file: str, metrics_from: str | Sequence[str]
+) -> ModelSpec:
+    """Return the spec of the job's model with its provider, its servers, the URLs of their metrics and its key file.
+    Raises ``ValueError``."""
+    key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
+    own = option_parsing.at_provider(msgspec.structs.replace(own, **key_file), provider)
+    servers = option_parsing.addresses([base_url] if isinstance(base_url, str) else base_url)
+    own = own.at_servers(servers) if servers else own
+    if not metrics_from:
+        return own
+    try:
+        given = [metrics_from] if isinstance(metrics_from, str) else metrics_from
+        return own.with_metrics(option_parsing.metrics_urls(given))
+    except ValueError as error:
+        raise ValueError(f"metrics_from: {error}") from None
 
 
 def _played(role: str, by: Any) -> ModelSpec:

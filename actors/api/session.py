@@ -184,7 +184,8 @@ class Session:
             **order.places, "wish": remember(order.model_spec), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output), **({OVERWRITES: "1"} if order.overwrite else {}),
         }  # fmt: skip
-        limits = at_server(order.limits, found.route.endpoint, given=order.concurrency_given or found.route.batched)
+        given = order.concurrency_given or found.route.batched
+        limits = at_server(order.limits, found.route.endpoint, given=given, servers=1 + found.peers)
         if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         if found.route.batched:
@@ -192,7 +193,8 @@ class Session:
             limits = bounds(limits, simulated=row_of(found.connection.provider).quick_batches, own=own)
         return JobTerms(
             job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
-            route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
+            route=found.route, fallbacks=found.fallbacks, peers=found.peers, role_routes=found.role_routes,
+            roles=found.roles,
             limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
             rows_readable=counted(places.get("rows", "")), rows_unreadable=counted(places.get(UNREADABLE, "")),
@@ -250,8 +252,9 @@ class Session:
             endpoint=before.route.endpoint, provider=SIMULATED, settings=encode(SimulatorSettings())
         )
         return ResolvedRoute(
-            before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles
-        )
+            before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles,
+            peers=before.peers,
+        )  # fmt: skip
 
     def _own_objects(self) -> bool:
         return any(self._models) or bool(self._players)
@@ -275,7 +278,7 @@ class Session:
             with hidden(self._credentials()):
                 wishes = (
                     self.order.model_spec,
-                    *self.order.model_spec.fallbacks,
+                    *self.order.model_spec.further,
                     *self.order.model_spec.roles.values(),
                 )
                 limits = self.order.places.get(PLACE, "")

@@ -24,6 +24,8 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Environment with its secrets, none of which is ever shown."""
     state: str = ".cortex"
     base_url: str = ""
+    further: tuple[str, ...] = ()
+    """Addresses of further servers of the same model."""
     metrics_from: tuple[str, ...] = ()
     """URLs of the metrics of the server at ``base_url``, as the user named them."""
     provider: dict[str, str] = msgspec.field(default_factory=dict)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -23,6 +24,9 @@ from actors.routing.api_detection import found_api
 from actors.routing.model_spec import ModelSpec
 from actors.routing.own_server import METRICS_OPTION
 from actors.routing.queue_metrics import NO_METRICS, queue_metrics
+
+SERVERS_AT_ONCE = 32
+"""Further servers that are checked at the same time."""
 
 
 def spec_of(asked: DoctorOptions) -> ModelSpec:
@@ -45,10 +49,34 @@ def secrets_of(asked: DoctorOptions) -> list[Credential]:
 
 
 def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
-    """Check the whole connection, step by step; a failing step hides the later ones."""
+    """Check the whole connection, step by step; a failing step hides the later ones. Further servers are checked at the
+    same time: of each, what is not in order is told, or that all is."""
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} makes no calls over the network")
         return
+    with ThreadPoolExecutor(max_workers=SERVERS_AT_ONCE) as pool:
+        each = [
+            msgspec.structs.replace(asked, base_url=url, further=(), metrics_from=asked.metrics_from[at : at + 1])
+            for at, url in enumerate(asked.further, 1)
+        ]
+        others = [pool.submit(lambda one: list(_findings_at(one)), one) for one in each]
+        own = asked.metrics_from[:1] if each else asked.metrics_from
+        yield from _findings_at(msgspec.structs.replace(asked, metrics_from=own))
+        for one, found in zip(each, others, strict=True):
+            yield from _in_short(without_password(one.base_url), found.result())
+
+
+def _in_short(address: str, found: list[Finding]) -> Iterator[Finding]:
+    """Yield what is not in order at a further server, under its address; one line if all is."""
+    told = [finding for finding in found if finding.state != "ok"]
+    for finding in told:
+        named = address in finding.message
+        yield finding if named else msgspec.structs.replace(finding, message=f"{address}: {finding.message}")
+    if not told:
+        yield ok("endpoint", f"{address}: in order, as far as was checked above")
+
+
+def _findings_at(asked: DoctorOptions) -> Iterator[Finding]:
     spec, notice = asyncio.run(found_api(spec_of(asked), asked.environ, timeout_s=asked.timeout_s))
     if notice:
         yield ok("api", notice)

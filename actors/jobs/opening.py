@@ -111,8 +111,8 @@ def resuming_batch(
             if not may_reopen(k, again):
                 raise UserError(f"job {k.terms.job} has changed meanwhile: look at its status and retry again")
             batch.append(again)
-        if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
-            if held and k.terms.fallbacks != now.fallbacks:
+        if (k.terms.limits, k.terms.routes, k.terms.peers) != (now.limits, now.routes, now.peers):
+            if held and (k.terms.fallbacks, k.terms.peers) != (now.fallbacks, now.peers):
                 raise UserError("calls of its last run are still in flight: change fallbacks when they have ended")
             batch.append(_set(now, opening.who))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
@@ -146,7 +146,7 @@ def rekeyed_batch(terms: JobTerms, who: str, credentials: tuple[str, ...]) -> li
 
 
 def _set(now: JobTerms, who: str) -> events.LimitsSet:
-    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes)
+    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes, now.peers)
 
 
 def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:

@@ -1,4 +1,5 @@
-"""Parsing of user input: labels, roles, fallbacks, providers, simulator settings. Shared by command line and Python.
+"""Parsing of user input: labels, roles, fallbacks, providers, addresses, simulator settings. Shared by command line and
+Python.
 
 All functions raise ``ValueError`` with one line that shows the expected form.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -35,6 +37,26 @@ def provider_form() -> str:
     """Return the form of a provider for error messages."""
     *others, last = (row_of(name).option_form for name in named())
     return f"write {', '.join(others)} or {last}"
+
+
+def addresses(texts: Iterable[str]) -> list[str]:
+    """Return the addresses of servers: each text is one, or ``@`` and the path of a file with one a line. Empty texts,
+    empty lines and lines that begin with ``#`` are left out."""
+    found: list[str] = []
+    for text in map(str.strip, texts):
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise ValueError(f"{text[1:]} cannot be read: {reason}") from None
+        listed = [line.strip() for line in lines if not line.strip().startswith("#")]
+        if not any(listed):
+            raise ValueError(f"{text[1:]} names no address: write one a line")
+        found += listed
+    return [text for text in found if text]
 
 
 def simulated(pairs: list[str]) -> SimulatorSettings | None:

@@ -15,6 +15,8 @@ from cortex.values.limits import BATCHES, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import due_at_s
 
+SERVERS_SHOWN = 3
+"""Servers in the line of a running job that get none of its work; the others are counted."""
 WORDS_MAX = 160
 """Most characters of a provider's message in the line of a running job."""
 
@@ -24,7 +26,7 @@ def wait_facts(k: State) -> dict[str, Any]:
     place = _place(k)
     return {
         "waits": "; ".join(waits(k)),
-        "route": named(k.terms.routes[place]) + (f" (fallback {place})" if place else ""),
+        "route": named(k.terms.routes[place]) + _rank(k, place),
         "routes": [_route(k, each, route) for each, route in enumerate(k.terms.routes)],
         "permits": k.permits,
         "in_flight": len(k.flights),
@@ -33,6 +35,14 @@ def wait_facts(k: State) -> dict[str, Any]:
         "sleeps_until_s": sleeps_until_s(k),
         "unauthorised": any(_refused(share) for share in k.shares),
     }
+
+
+def _rank(k: State, place: int) -> str:
+    """Return the words for a route's rank: how many servers share the work, or which fallback it is."""
+    peers = k.terms.peers
+    if place > peers:
+        return f" (fallback {place - peers})"
+    return f" and {peers} more {'server' if peers == 1 else 'servers'}" if peers else ""
 
 
 def _refused(share: RouteShare) -> bool:
@@ -61,9 +71,12 @@ def roles_at(k: State, place: int) -> list[str]:
 
 def named(route: Route) -> str:
     """Return model and address of a route, without secrets and long parts."""
-    endpoint = route.endpoint.removeprefix("https://").removeprefix("http://")
     by = " by batches" if route.via == BATCHES else ""
-    return f"{route.model} at {endpoint}{by}"
+    return f"{route.model} at {_address(route)}{by}"
+
+
+def _address(route: Route) -> str:
+    return route.endpoint.removeprefix("https://").removeprefix("http://")
 
 
 def waits(k: State) -> list[str]:
@@ -80,16 +93,19 @@ def waits(k: State) -> list[str]:
         lines.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
     elif k.hold_until_s > k.at_s:
         lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
-    place, fallbacks = _place(k), len(k.terms.fallbacks)
+    place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
+    lines += _servers_held_back(k)
     for each, share in enumerate(k.shares):
-        if place < each <= fallbacks or not (each <= fallbacks or _busy(k, k.terms.lane_at(each))):
+        if k.terms.is_peer(each) or place < each <= fallbacks:
+            continue
+        if each > fallbacks and not _busy(k, k.terms.lane_at(each)):
             continue
         if share.why and not share.why.startswith(PACED_BY):
             why = _when(k, each)
             lines.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
         if each > fallbacks and share.blocked is not None and k.paused is None:
             lines.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
-    if place:
+    if place > peers:
         lines.append(f"on the fallback {k.terms.routes[place].model}")
     if _paced(k, place):
         why = k.shares[place].why
@@ -106,6 +122,21 @@ def waits(k: State) -> list[str]:
     if k.live and not k.permits and not any(lines):
         lines.append("waits for permits")
     return [each for each in lines if each]
+
+
+def _servers_held_back(k: State) -> list[str]:
+    """Return why servers that share the work get none of it, or why all of them get less than was asked for."""
+    peers = k.terms.peers
+    if not peers:
+        return []
+    shares = k.shares[: 1 + peers]
+    idle = [place for place, share in enumerate(shares) if share.why and not (share.permits and share.starts)]
+    lines = [f"{_address(k.terms.routes[place])}: {_when(k, place)}" for place in idle[:SERVERS_SHOWN]]
+    if len(idle) > SERVERS_SHOWN:
+        lines.append(f"and {len(idle) - SERVERS_SHOWN} more servers")
+    if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in shares):
+        lines.append(shares[0].why)
+    return lines
 
 
 def sleeps_until_s(k: State) -> float:

@@ -45,7 +45,7 @@ def routes(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Trans
     """
     batched: Route | None = None
     try:
-        batched = _route(msgspec.structs.replace(spec, via=BATCHES), limits, environ)
+        batched = _route(msgspec.structs.replace(spec, via=BATCHES), limits, environ)  # refused for several servers
     except SetupError:
         if spec.via == BATCHES:
             raise

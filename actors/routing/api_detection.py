@@ -77,16 +77,17 @@ async def with_apis(
 ) -> tuple[ModelSpec, str]:
     """Return a job's specification with the APIs of its servers, and a notice for the user; empty: nothing was found.
 
-    The specifications of fallbacks and roles are completed as well. ``endpoints``: those of the job's routes, if it
-    exists, whose APIs are known. ``chat``: chat completions are preferred where a server has both.
+    The specifications of further servers, fallbacks and roles are completed as well. ``endpoints``: those of the job's
+    routes, if it exists, whose APIs are known. ``chat``: chat completions are preferred where a server has both.
     """
     roles = list(spec.roles)
-    asked = (spec, *spec.fallbacks, *(spec.roles[role] for role in roles))
+    asked = (spec, *spec.further, *(spec.roles[role] for role in roles))
     found = await asyncio.gather(*(found_api(each, environ, endpoints, chat=chat) for each in asked))
     own, *others = [each for each, _ in found]
-    fallbacks, players = others[: len(spec.fallbacks)], others[len(spec.fallbacks) :]
+    further, players = others[: len(spec.further)], others[len(spec.further) :]
     changed = any(each is not before for (each, _), before in zip(found, asked, strict=True))
-    own = msgspec.structs.replace(own, fallbacks=tuple(fallbacks), roles=dict(zip(roles, players, strict=True)))
+    own = own.with_further(tuple(further))
+    own = msgspec.structs.replace(own, roles=dict(zip(roles, players, strict=True)))
     return (own if changed else spec), "; ".join(dict.fromkeys(notice for _, notice in found if notice))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from actors.common.errors import UserError
@@ -45,6 +47,46 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     at its own root."""
     place: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Further words for the place of the account; left out of what a job keeps where there are none."""
+    peers: tuple[ModelSpec, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Further servers of the same model, which rank equal and share the work by load; left out of what a job keeps
+    where there are none."""
+
+    @property
+    def further(self) -> tuple[ModelSpec, ...]:
+        """Specifications of the routes after the job's own: the servers that rank equal with it, then the fallbacks."""
+        return (*(self.peers or ()), *self.fallbacks)
+
+    def with_further(self, further: tuple[ModelSpec, ...]) -> ModelSpec:
+        """Return the specification with other routes in place of these, as many of them."""
+        end = len(self.peers or ())
+        return msgspec.structs.replace(self, peers=further[:end] or msgspec.UNSET, fallbacks=further[end:])
+
+    def at_servers(self, addresses: Sequence[str]) -> ModelSpec:
+        """Return the specification at the servers with these addresses, at least one. An address that is named twice
+        counts once; the metrics of a server that stays are where they were."""
+        own, *others = dict.fromkeys(addresses)
+        known = {each.base_url: each.metrics_from for each in (self, *(self.peers or ()))}
+        alone = msgspec.structs.replace(self, fallbacks=(), roles={}, peers=msgspec.UNSET)
+        peers = tuple(
+            msgspec.structs.replace(alone, base_url=each, metrics_from=known.get(each, msgspec.UNSET))
+            for each in others
+        )  # fmt: skip
+        return msgspec.structs.replace(
+            self, base_url=own, metrics_from=known.get(own, msgspec.UNSET), peers=peers or msgspec.UNSET
+        )
+
+    def with_metrics(self, urls: tuple[str, ...]) -> ModelSpec:
+        """Return the specification with the URLs of metrics: all are of replicas of the one server, or each is of one
+        of several servers, in their order. Raises ``ValueError`` for another number of them."""
+        peers = self.peers or ()
+        if not peers:
+            return msgspec.structs.replace(self, metrics_from=urls or msgspec.UNSET)
+        if urls and len(urls) != 1 + len(peers):
+            raise ValueError(f"{len(urls)} for {1 + len(peers)} servers: name one for each, in their order")
+        each = [(url,) for url in urls] or [msgspec.UNSET] * (1 + len(peers))
+        pairs = zip(peers, each[1:], strict=True)
+        placed = tuple(msgspec.structs.replace(peer, metrics_from=url) for peer, url in pairs)
+        return msgspec.structs.replace(self, metrics_from=each[0], peers=placed)
 
     @property
     def row(self) -> Provider:
@@ -71,7 +113,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spread(spec: ModelSpec) -> ModelSpec:
-    """Return the specification with its fallbacks and roles completed by what they have from it."""
+    """Return the specification with its fallbacks and roles completed by what they have from it. Further servers have
+    everything from the start."""
     roles = {role: of_role(each, spec) for role, each in spec.roles.items()}
     return msgspec.structs.replace(spec, fallbacks=tuple(_near(each, spec) for each in spec.fallbacks), roles=roles)
 
@@ -105,8 +148,8 @@ def spec_at(spec: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     spec = spread(spec)
     lane = terms.lane_at(place)
     role = next((name for name, its in terms.roles.items() if its == lane), "") if lane else ""
-    found = spec.fallbacks[place - 1] if place and not lane else spec.roles[role] if role else spec
-    return msgspec.structs.replace(found, fallbacks=(), roles={})
+    found = spec.further[place - 1] if place and not lane else spec.roles[role] if role else spec
+    return msgspec.structs.replace(found, fallbacks=(), roles={}, peers=msgspec.UNSET)
 
 
 __all__ = ["ModelSpec", "SetupError", "of_role", "spec_at", "spread"]

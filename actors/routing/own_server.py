@@ -19,8 +19,9 @@ _OTHER_FILES: Final = 150
 """File descriptors of a run beside its connections."""
 
 
-def at_server(limits: Limits, endpoint: str, *, given: bool) -> Limits:
-    """Return a job's limits at an endpoint. ``given``: the user named the concurrency, which then stays.
+def at_server(limits: Limits, endpoint: str, *, given: bool, servers: int = 1) -> Limits:
+    """Return a job's limits at an endpoint. ``given``: the user named the concurrency, which then stays; ``servers``:
+    the number of servers that share the work.
 
     Elsewhere they are returned as they are. At a server of the user's own the number of calls in flight follows its
     answers, and the first answers may be long in coming.
@@ -31,14 +32,17 @@ def at_server(limits: Limits, endpoint: str, *, given: bool) -> Limits:
     if not timeout.fixed and timeout.first_byte_s < QUEUE_S:
         limits = msgspec.structs.replace(limits, timeout=msgspec.structs.replace(timeout, first_byte_s=QUEUE_S))
     if not given:
-        wide = max(limits.concurrency, min(connections_max(), limits.window_rows))
-        limits = msgspec.structs.replace(limits, concurrency=wide)
+        most = connections_max(servers)
+        window_rows = limits.window_rows if servers == 1 else max(limits.window_rows, most)
+        wide = max(limits.concurrency, min(most, window_rows))
+        limits = msgspec.structs.replace(limits, concurrency=wide, window_rows=window_rows)
     return limits
 
 
-def connections_max() -> int:
-    """Return the connections that this machine lets a process open, at most ``CALLS_MAX``."""
+def connections_max(servers: int = 1) -> int:
+    """Return the connections that this machine lets a process open, at most ``CALLS_MAX`` to each server."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return CALLS_MAX if soft < 0 else max(min(CALLS_MAX, soft - _OTHER_FILES), 1)
+    most = CALLS_MAX * servers
+    return most if soft < 0 else max(min(most, soft - _OTHER_FILES), 1)

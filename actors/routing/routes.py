@@ -1,7 +1,7 @@
 """Resolution of models: from the specification that a user gives to routes and their connections.
 
-A job has a route of its own, fallbacks to which its work moves while that route's breaker is open, and routes of its
-roles.
+A job has a route of its own, perhaps further servers of the same model, fallbacks to which its work moves while that
+route's breaker is open, and routes of its roles.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
     """Lane of each role, as in ``JobTerms``."""
     narrow: dict[str, int] = msgspec.field(default_factory=dict)
     """Most calls at once of pools of other routes, by the pool's name."""
+    peers: int = 0
+    """Number of leading fallbacks that are further servers of the job's own model, as in ``JobTerms``."""
 
 
 def structured_lanes(found: ResolvedRoute) -> tuple[int, ...]:
@@ -72,14 +74,17 @@ def destination(
     in money needs one, a fallback to a route that is named already.
     """
     spec = spread(spec)
-    given = [model, *others, *[None] * (len(spec.fallbacks) - len(others))]
-    specs = list(zip((spec, *spec.fallbacks), given, strict=True))
-    _refuse_loop(specs, environ)
+    servers = len(spec.peers or ())
+    given = [model, *[None] * servers, *others, *[None] * (len(spec.fallbacks) - len(others))]
+    specs = list(zip((spec, *spec.further), given, strict=True))
+    _refuse_servers(spec, model)
+    _refuse_loop(specs, environ, servers)
     cast = RoleAssignment(spec, model, environ, players or {})
     found: list[ResolvedRoute] = []
     try:
         for place, (each, object_) in enumerate(specs):
-            found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else "", start))
+            option = f"--fallback {each.model}" if place > servers else ""
+            found.append(_one(each, limits, environ, object_, option, start))
         for role, each, object_ in cast.own:
             found.append(_one(each, limits, environ, object_, f"--role {role}={each.model}", start))
     except BaseException:
@@ -93,7 +98,8 @@ def destination(
         fallbacks=tuple(each.connection for each in rest)),
         notice="; ".join(filter(None, lines)), close=lambda: _close_all(found),
         concurrency_max=own.concurrency_max if not cast.own else None,
-        fallbacks=routes[: len(spec.fallbacks)], role_routes=routes[len(spec.fallbacks) :], roles=cast.roles,
+        fallbacks=routes[: len(spec.further)], role_routes=routes[len(spec.further) :], roles=cast.roles,
+        peers=servers,
         narrow={each.connection.pool_name: each.concurrency_max for each in (found if cast.own else rest)
                 if each.concurrency_max is not None},
     )  # fmt: skip
@@ -110,15 +116,29 @@ def _close_all(found: list[ResolvedRoute]) -> None:
         each.close()
 
 
-def _refuse_loop(specs: Sequence[tuple[ModelSpec, Model | None]], environ: Mapping[str, str]) -> None:
+def _refuse_servers(spec: ModelSpec, model: Model | None) -> None:
+    """Raise ``SetupError`` where several servers are named for a model that is not asked at servers."""
+    if not spec.peers:
+        return
+    if model is not None:
+        raise SetupError("a model object is asked itself: leave the addresses of servers out")
+    if spec.via == BATCHES:
+        raise SetupError(f"--via {BATCHES}: a message batch goes to one server: give --base-url once")
+
+
+def _refuse_loop(
+    specs: Sequence[tuple[ModelSpec, Model | None]], environ: Mapping[str, str], servers: int = 0
+) -> None:
     """Raise ``SetupError`` where one route is named twice, however its endpoint is spelled, before anything is
-    opened."""
+    opened. ``servers``: the number of further servers of the job's own model among them."""
     seen: dict[tuple[str, str], str] = {}
-    for spec, model in specs:
+    for place, (spec, model) in enumerate(specs):
         key = _whereto(spec, model, environ)
         text = f"{spec.model or 'the given model'}{f' at {spec.base_url}' if spec.base_url else ''}"
         if key in seen:
             more = "" if seen[key] == text else f" ({seen[key]} is the same)"
+            if place <= servers:
+                raise SetupError(f"--base-url {spec.base_url}: this server is named twice{more}: name it once")
             raise SetupError(f"--fallback {text}: this route is named twice{more}: a fallback must lead elsewhere")
         seen[key] = text
 

@@ -2,8 +2,8 @@
 
 Routes are named by their index in the terms: the job's own is 0, then its fallbacks, then the routes of its roles. They
 form lanes: the own route and its fallbacks are one, each route of a role another. A call goes to the first route of its
-lane that has a free permit and is not ahead of its pace. A job held back by its pace is woken for several calls at a
-time, never for each call.
+lane that has a free permit and is not ahead of its pace; of routes that rank equal, to the least loaded. A job held
+back by its pace is woken for several calls at a time, never for each call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from cortex.state.route_share import RouteShare, counted
 from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
+from policies.failures.peers import least_loaded
 from policies.failures.timeout import learned_patience, teaches_from_s
 from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
 
@@ -28,13 +29,33 @@ if TYPE_CHECKING:
 # -- before a call ---------------------------------------------------------------------------------------------------
 
 
-def way(k: State, lane: int = 0) -> int:
-    """Return the first route of a lane, by preference, that may be used now; -1: none."""
+def way(k: State, lane: int = 0, tried: int = 0) -> int:
+    """Return the first route of a lane, by preference, that may be used now; -1: none.
+
+    Of routes of equal rank it is the least loaded one. ``tried``: those that failed the call, as bits by place: it
+    waits for another one as long as one takes calls.
+    """
     if k.pace is not None and due_at_s(k.pace) > k.at_s:
         return -1
-    if not lane and k.shares[0].free(k.at_s):
+    if not lane and k.terms.peers:
+        place = _among_peers(k, tried)
+        if place >= 0 or (tried and may_move_on(k, tried)):
+            return place
+    elif not lane and k.shares[0].free(k.at_s):
         return 0
     return next((place for place in k.terms.lane_places(lane) if k.shares[place].free(k.at_s)), -1)
+
+
+def _among_peers(k: State, tried: int) -> int:
+    """The least loaded of the routes of equal rank that did not fail the call; -1: none."""
+    shares = k.shares[: 1 + k.terms.peers]
+    return least_loaded(((share.free(k.at_s), share.in_flight, share.permits) for share in shares), tried)
+
+
+def may_move_on(k: State, tried: int) -> bool:
+    """Return whether a route of equal rank that did not fail a call takes calls. ``tried``: those that did."""
+    shares = k.shares[: 1 + k.terms.peers]
+    return any(share.takes_calls(k.at_s) for place, share in enumerate(shares) if not tried >> place & 1)
 
 
 def room(k: State) -> int:
@@ -104,7 +125,7 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
     if flight.probe:
         share.probing -= 1
     if share.failing is not None and usage is not None:
-        share.failing, share.failing_s = None, 0.0
+        share.failing, share.failing_s, share.doubted = None, 0.0, False
     if k.unhedged:
         k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
     if usage is not None and flight.probe:
@@ -135,6 +156,8 @@ def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     if share.failing is None:
         share.failing_s = k.at_s
     share.failing = failure
+    if k.terms.is_peer(flight.route):
+        share.doubted = True
 
 
 def granted_pace(share: RouteShare, at_s: float, rates: tuple[float, float, float]) -> None:
@@ -162,13 +185,14 @@ def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float
     return pace
 
 
-def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
-    """Change the job's fallbacks. The state of a route that stays is kept.
+def reroute(k: State, fallbacks: tuple[Route, ...], peers: int) -> None:
+    """Change the job's fallbacks, the first `peers` of which rank equal with its own route. The state of a route that
+    stays is kept.
 
     While an attempt is in flight on a route that is removed, nothing changes: its permit and its price belong to that
     route.
     """
-    now = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
+    now = msgspec.structs.replace(k.terms, fallbacks=fallbacks, peers=peers)
     before, after = _places(k.terms), _places(now)
     moved = {place: after.get(name, -1) for name, place in before.items()}
     if any(moved[flight.route] < 0 for flight in k.flights.values()):
@@ -178,7 +202,10 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
         flight.route = moved[flight.route]
     for made in k.submissions.values():
         made.route = moved.get(made.route, 0)
+    for share in k.shares:
+        share.doubted = False
     for goal in k.goals.values():
+        goal.tried = 0
         if goal.assumed:
             goal.assumed = {
                 attempt: msgspec.structs.replace(missing, route=moved.get(missing.route, -1))

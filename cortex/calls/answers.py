@@ -81,6 +81,8 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
         goal.question = b""
         if goal.broken:
             goal.broken = goal.throttles = 0
+        if goal.tried:
+            goal.tried = 0
         if goal.failure is not None:
             goal.failure = None
         if not reads_refusals and reply.stop_reason not in WHOLE_REASONS and is_refusal(reply.stop_reason):

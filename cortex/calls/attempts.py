@@ -12,7 +12,7 @@ import msgspec
 
 from cortex.admission import hedging
 from cortex.admission.pauses import alike, block
-from cortex.admission.permits import failed_there, learn_patience, release_permit
+from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit
 from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN, waits_of
 from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
@@ -22,6 +22,7 @@ from cortex.values.election import VOTE, next_sample
 from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.peers import moves_on
 from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
 
 _REMEMBERED = ReplyTimings(reused=True)
@@ -167,6 +168,8 @@ def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command])
             leave_call(k, goal, out)
         if goal.broken:
             goal.broken = goal.throttles = 0
+        if goal.tried:
+            goal.tried = 0
         if goal.failure is not None:
             goal.failure = None
 
@@ -322,6 +325,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         return too_large(k, goal, failure)
     if rule == "no":
         return _refused(k, goal, failure, flight)
+    if k.terms.is_peer(flight.route) and _goes_to_a_peer(k, goal, failure, flight):
+        return None
     policy = k.terms.limits.retry
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
@@ -346,7 +351,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         reopen(k, goal)  # its actor died: no reason to wait
         return None
     _apply_route_failure(k, failure, flight)
-    if k.moved and not flight.route and RULES[failure.kind].breaker:
+    if k.moved and flight.route <= k.terms.peers and RULES[failure.kind].breaker:
         # The goal continues on another route, so it needs no wait and no retry budget for this one. Such goals are few:
         # those in flight when the breaker opened, and then its probes.
         reopen(k, goal)
@@ -361,6 +366,23 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         k.on_decision(goal.id, "backoff", {"wait_s": wait_s, "draw": draw, "retry_after_s": failure.retry_after_s})
     reopen(k, goal, k.at_s + wait_s)
     return None
+
+
+def _goes_to_a_peer(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> bool:
+    """Let another server of the same model take a call that one did not take, without a wait, and without using up an
+    attempt. Return False if the failure counts, or if no other server takes calls.
+    """
+    tried = goal.tried | 1 << flight.route
+    if not moves_on(failure, tried) or beyond_patience(k.terms.limits.retry, failure):
+        return False
+    goal.tried = tried
+    if not may_move_on(k, tried):
+        return False
+    _apply_route_failure(k, failure, flight)
+    reopen(k, goal)
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "goes_elsewhere", {"place": flight.route})
+    return True
 
 
 def _apply_route_failure(k: State, failure: Failure, flight: InFlightAttempt) -> None:
@@ -434,7 +456,7 @@ def malformed(k: State, goal: Goal, text: str) -> FinalFailure | None:
     if sample < 0:
         return FinalFailure(goal, Failure(FailureKind.MALFORMED, text))
     goal.sample = str(sample)
-    goal.broken = goal.throttles = 0
+    goal.broken = goal.throttles = goal.tried = 0
     reopen(k, goal)
     return None
 

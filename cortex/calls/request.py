@@ -16,6 +16,7 @@ from cortex.state.changes import Ask, Vote
 from cortex.state.route_share import RouteShare
 from cortex.state.state import TRIES_MAX, Goal, InFlightAttempt, State, flight_key
 from cortex.values.ledger import Charge, worst_charge
+from cortex.values.limits import Route
 from cortex.values.prompt import (
     DoesNotFit,
     Prompt,
@@ -65,9 +66,9 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
     """
     terms, limits = k.terms, k.terms.limits
     lane = terms.roles.get(change.role, 0) if change.role else 0
-    place = way(k, lane)
+    place = way(k, lane, goal.tried)
     if place < 0:
-        return False
+        return _waits_for_a_route(k, goal)
     output_tokens_max = change.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
     body, constructor, text_bytes, bound = change.made or rendered(k, change, output_tokens_max, tokens_max, lane)
@@ -82,8 +83,8 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
         if change.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
             return False
         route = terms.fallbacks[place - 1]
-        body = with_model(body, route.model)
-        sent = question_hash(route.endpoint, body, sample)
+        if place > terms.peers:  # another server of the job's own model answers the same question
+            body, sent = _of_fallback(route, body, sample)
     caching = (route.price is not None or limits.warm_prefix) and b'"cache_control"' in body
     prefix = cache_warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
     if prefix and not cache_warming.goes(k, goal, prefix):
@@ -135,6 +136,18 @@ def _charge_and_timeout(
     """The most that an attempt can cost, and its timeout in seconds; ``bound``: the most input tokens it can have."""
     charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
     return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound, k.shares[place].patience, waits)
+
+
+def _waits_for_a_route(k: State, goal: Goal) -> bool:
+    """False; note where a goal waits for a server of equal rank that did not fail it."""
+    k.elsewhere |= goal.tried > 0
+    return False
+
+
+def _of_fallback(route: Route, body: bytes, sample: str) -> tuple[bytes, bytes]:
+    """The request as a fallback is asked, and the hash of its reply."""
+    body = with_model(body, route.model)
+    return body, question_hash(route.endpoint, body, sample)
 
 
 def waits_of(goal: Goal, question: bytes) -> int:
@@ -280,11 +293,12 @@ def may_ask_fast(k: State, share: RouteShare) -> bool:
 
     The route must be no probe and have no pace, and no feature of the job may need to see each call.
     """
-    limits = k.terms.limits
+    terms, limits = k.terms, k.terms.limits
     return not (
-        share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
-        or k.pace is not None or k.reading or k.on_decision is not None or k.terms.role_routes
-        or limits.warm_prefix or limits.hedge_after_s is not None or limits.goal_timeout_s is not None
+        terms.peers or share.pace is not None or share.blocked is not None or share.starts >= 0
+        or share.hold_until_s > k.at_s or k.pace is not None or k.reading or k.on_decision is not None
+        or terms.role_routes or limits.warm_prefix or limits.hedge_after_s is not None
+        or limits.goal_timeout_s is not None
     )  # fmt: skip
 
 

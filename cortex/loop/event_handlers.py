@@ -98,8 +98,9 @@ def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out)
 
 def _see_way(k: State) -> None:
     """Move work to a fallback without the waits that the route before it asked for."""
-    own, *others = k.shares[: 1 + len(k.terms.fallbacks)]
-    if own.permits and own.starts < 0:
+    peers = k.terms.peers
+    others = k.shares[1 + peers : 1 + len(k.terms.fallbacks)]
+    if any(own.permits and own.starts < 0 for own in k.shares[: 1 + peers]):
         k.moved = False
     elif not k.moved and any(share.permits and share.starts for share in others):
         k.moved = True
@@ -152,8 +153,8 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
         k.terms, limits=event.limits, route=event.route or k.terms.route,
         role_routes=event.role_routes or k.terms.role_routes,
     )  # fmt: skip
-    if event.fallbacks is not None and event.fallbacks != k.terms.fallbacks:
-        reroute(k, event.fallbacks)
+    if event.fallbacks is not None and (event.fallbacks, event.peers) != (k.terms.fallbacks, k.terms.peers):
+        reroute(k, event.fallbacks, event.peers)
     k.short = False
     if not k.outcome:
         k.halted = ""  # set again if it still holds

@@ -119,7 +119,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
         more &= moved or len(k.flights) > under_way
-        k.wishes = more
+        k.wishes = more or (k.elsewhere and k.terms.peers > 0)
         if several:
             route_lanes.park(k, waiting if k.short else (*asks, *waiting))
         news = bool(changed) and not (program.asks_at_once and _asked_at_once(changed, asks))

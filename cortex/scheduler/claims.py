@@ -114,7 +114,7 @@ def _renew(state: SchedulerState, claims: Claims, job: JobClaims) -> None:
     job.weight, job.headroom = claims.weight, claims.headroom
     job.asked, job.concurrency, job.rates = claims.wanted, claims.concurrency, claims.rates
     job.want = min(claims.wanted, claims.concurrency)
-    job.call_timeout_s, job.runs = claims.call_timeout_s, claims.demand
+    job.call_timeout_s, job.runs, job.peers = claims.call_timeout_s, claims.demand, claims.peers
     job.free_s = job.until_s + claims.call_timeout_s + state.settings.restart.grace_s
     health.record_life(job.seen, state.at_s, claims.progress)
     state.wake(job.until_s)

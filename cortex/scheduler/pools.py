@@ -19,12 +19,15 @@ from policies.failures.route_choice import choose
 from policies.limits import limit, tenancy
 from policies.limits.learned import LearnedBound, learned
 from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSample
+from policies.limits.spread import ServerLoad, spread
 from policies.limits.told_queue import TOLD_S
 
 _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
 _TIMED_OUT = FailureKind.TIMED_OUT.value
 _BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
+SPREAD_S = 1.0
+"""Seconds between two divisions of a job's demand among servers of equal rank while their limits stay the same."""
 SAME_SHARE = 0.02
 """Relative difference below which two rates count as equal: sending the change would cost more than it brings."""
 
@@ -219,8 +222,10 @@ def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Comma
         )
         if limit.observe(state.settings.limit, pool.limit, at_s, sample):
             pool.grew_s = at_s
-        if not _alike(pool.allowed, allowed(state, pool), at_s):
+        changed = not _alike(pool.allowed, allowed(state, pool), at_s)
+        if changed:
             touch(state, route.pool)
+        spread_again(state, route, changed)
     _judge(state, signals, route, limit.tells_nothing(pool.limit), timed_out, out)
 
 
@@ -326,21 +331,54 @@ def _standing(name: str, own: Breaker, at_s: float) -> BreakerStanding:
 
 
 def send(state: SchedulerState, job: JobClaims) -> None:
-    """Choose the route that a job's demand goes to now: the first healthy one."""
-    names = tuple(job.holds)
+    """Choose the route that a job's demand goes to now: the first healthy one, or all healthy ones of its rank."""
+    names, parts = tuple(job.holds), None
     if len(names) == 1 and state.routes[names[0]].breaker.state is BreakerState.CLOSED:
         job.share, job.probing = names[0], ()
     else:
-        choice = choose([state.routes[name].breaker.state for name in names])
+        choice = choose([state.routes[name].breaker.state for name in names], job.peers)
         job.share = "" if choice.share is None else names[choice.share]
         job.probing = tuple(names[place] for place in choice.probed)
+        if len(choice.shared) > 1:
+            parts = _spread(state, job, [names[place] for place in choice.shared])
     for name, hold in job.holds.items():
-        want = job.want if name == job.share and not job.expired else 0
+        if parts is not None:
+            want = parts.get(name, 0)
+        else:
+            want = job.want if name == job.share else 0
+        if job.expired:
+            want = 0
         if hold.blocked:
             want = min(want, 1)
         if want != hold.want:
             hold.want = want
             touch(state, hold.pool)
+
+
+def _spread(state: SchedulerState, job: JobClaims, names: list[str]) -> dict[str, int]:
+    """Return the part of a job's demand that each of these routes of equal rank gets."""
+    job.spread_s = state.at_s
+    servers = []
+    for name in names:
+        route, hold = state.routes[name], job.holds[name]
+        pool = state.pools[route.pool]
+        most = allowed(state, pool)
+        others = max(0, pool.wanted - hold.want) if pool.holders > 1 else 0
+        room = max(most.concurrency - others, most.concurrency // max(1, pool.holders))
+        if hold.blocked or most.held_until_s > state.at_s:
+            room = 0
+        servers.append(ServerLoad(room, health.per_token_s(route.seen, state.at_s, 0.5)))
+    parts = spread(job.want, servers, [job.holds[name].want for name in names])
+    return dict(zip(names, parts, strict=True))
+
+
+def spread_again(state: SchedulerState, route: RouteState, changed: bool) -> None:
+    """Divide the demand of jobs anew that share it among this route and others: at once where the limit of its pool has
+    changed, else from time to time."""
+    for name in route.jobs:
+        job = state.jobs[name]
+        if job.peers and (changed or state.at_s >= job.spread_s + SPREAD_S):
+            send(state, job)
 
 
 # ----------------------------------------------------------------------------------------- bounds

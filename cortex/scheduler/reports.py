@@ -170,6 +170,8 @@ class Claims(_Wire, frozen=True):
     others: tuple[Claims, ...] = ()
     """Claims of its roles with routes of their own, under their names (``job_families.member_of``): sent together, so
     that all of a job's claims are known at once."""
+    peers: int = 0
+    """Number of claims after the first whose routes rank equal with it: they share the demand by load."""
 
 
 def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:

@@ -142,6 +142,10 @@ class JobClaims(msgspec.Struct):
     """True if the death was reported; its next epoch is not a second death."""
     condemned: bool = False
     """True if the job was stopped because its channel keeps dying."""
+    peers: int = 0
+    """Number of routes after the first that share its demand with it."""
+    spread_s: float = -NEVER
+    """Time at which its demand was last divided among these."""
 
 
 class RouteState(msgspec.Struct):

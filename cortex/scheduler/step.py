@@ -272,6 +272,9 @@ def _passed(state: SchedulerState, out: list[Command]) -> None:
             state.wake(pool.lent_until_s)
         if pool.holders:
             pools.touch(state, name)
+    for job in state.jobs.values():
+        if job.peers:
+            pools.send(state, job)
     for moment_s in (state.silent_until_s, state.probes_from_s):
         if moment_s > at_s:
             state.wake(moment_s)

@@ -210,6 +210,8 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
     """New fallbacks, which may be others than before, or none; None: unchanged."""
     role_routes: tuple[Route, ...] = ()
     """Routes of the roles with other credentials or prices; empty: unchanged."""
+    peers: int = 0
+    """Number of leading routes in `fallbacks` that rank equal with the job's own; counts only with these."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):

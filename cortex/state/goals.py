@@ -155,6 +155,8 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """Attempts given up as lost, and the charge for each until its reply arrives."""
     unsent: int = 0
     """Number of the `tries` that were taken back before anything was sent: they count as none."""
+    tried: int = 0
+    """Routes of equal rank that failed the latest question, as bits by place (``policies.failures.peers``)."""
 
     @property
     def joined(self) -> bool:

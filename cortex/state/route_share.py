@@ -61,6 +61,9 @@ class RouteShare(msgspec.Struct):
     """Factor by which measured durations lengthen the timeouts of attempts (``policies.failures.timeout``)."""
     granted_at_s: float = 0.0
     """Time of the latest grant, and so of its memo, in seconds since 1970; 0: there was none."""
+    doubted: bool = False
+    """True if other routes rank equal with this one, and its latest outcome was a failure of its own: it gets one call
+    at a time until it answers, since a dead server refuses calls faster than others answer them."""
 
     def free(self, at_s: float) -> int:
         """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires
@@ -71,12 +74,21 @@ class RouteShare(msgspec.Struct):
         free, starts = self.permits - self.in_flight, self.starts
         if 0 <= starts < free:
             free = starts
+        if self.doubted:
+            free = min(free, 1 - self.in_flight)
         if self.blocked is not None:
             if self.starts >= 0:
                 free = min(free, 1 - self.probing)
             else:
                 free = min(free, 1 - self.in_flight if self.trying else 0)
         return free if free > 0 else 0
+
+    def takes_calls(self, at_s: float) -> bool:
+        """Return whether calls are sent on this route, though perhaps no permit is free now."""
+        return (
+            self.permits > 0 and self.starts != 0 and self.hold_until_s <= at_s and not self.doubted
+            and self.blocked is None
+        )  # fmt: skip
 
 
 class CallSizes(msgspec.Struct):
@@ -123,7 +135,11 @@ def counted(usage: Usage) -> int:
 
 
 def held_until_s(k: State) -> float:
-    """Return the earliest end of a Retry-After among the routes with permits; 0 if none is held."""
+    """Return the earliest end of a Retry-After among the routes with permits; 0 if none is held, or another server of
+    the job's own model takes calls."""
+    peers = k.terms.peers
+    if peers and any(share.takes_calls(k.at_s) for share in k.shares[: 1 + peers]):
+        return 0.0
     held = [share.hold_until_s for share in k.shares if share.permits > 0 and share.hold_until_s > k.at_s]
     return min(held) if held else 0.0
 

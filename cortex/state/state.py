@@ -199,7 +199,8 @@ class State(msgspec.Struct, dict=True):
     unseen: bool = False
     """True if something has happened that select has not seen, for lack of a permit."""
     elsewhere: bool = False
-    """True if a goal's prompt fits only the job's own route, and that route has no free permit."""
+    """True if a goal's prompt fits only the job's own route, and that route has no free permit; or if routes of equal
+    rank failed a goal's call, and the others have none."""
     moved: bool = False
     """True if work goes to a fallback because the job's own route is unavailable or only probed."""
     successes: int = 0

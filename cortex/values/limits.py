@@ -194,8 +194,13 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     structured_lanes: tuple[int, ...] = ()
     """Lanes whose routes all have structured outputs: flows ask for typed answers by them, and in words on other lanes.
     Empty in journals of release 0.1.0."""
+    peers: int = 0
+    """Number of leading fallbacks that are further servers of the job's own model: they rank equal with its own route,
+    and share its work by load."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.peers <= len(self.fallbacks):
+            raise ValueError(f"{self.peers} further servers among {len(self.fallbacks)} fallbacks")
         for what, routes in (("a fallback", (self.route, *self.fallbacks)), ("a role's", self.role_routes)):
             named = [route_name(route.endpoint, route.credential, route.model) for route in routes]
             again = next((name for name in named if named.count(name) > 1), None)
@@ -228,6 +233,10 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     def lane_at(self, place: int) -> int:
         """Return the lane of the route at this index; lane 0 is the job's own route with its fallbacks."""
         return max(0, place - len(self.fallbacks))
+
+    def is_peer(self, place: int) -> bool:
+        """Return whether the route at this index shares its work with others of equal rank."""
+        return 0 < self.peers >= place
 
     def lane_places(self, lane: int) -> range:
         """Return the route indices of a lane, in order of preference."""

@@ -45,11 +45,23 @@ class RouteChoice(msgspec.Struct, frozen=True):
     """Route that gets the job's share; None: the job's work waits."""
     probed: tuple[int, ...] = ()
     """Earlier routes that get a probe, if one is wanted."""
+    shared: tuple[int, ...] = ()
+    """Routes of equal rank among which the share is divided, `share` included; empty: it is not divided."""
 
 
-def choose(states: Sequence[BreakerState]) -> RouteChoice:
-    """Choose the first route with a closed breaker; half-open routes before it are probed, open ones skipped."""
+def choose(states: Sequence[BreakerState], peers: int = 0) -> RouteChoice:
+    """Choose the first route with a closed breaker; half-open routes before it are probed, open ones skipped.
+
+    `peers`: the number of routes after the first that rank equal with it. All of these with a closed breaker share the
+    work, and all half-open ones are probed; routes after them are used if none is closed.
+    """
     probed: list[int] = []
+    if peers:
+        lead = list(enumerate(states[: 1 + peers]))
+        closed = tuple(place for place, state in lead if state is BreakerState.CLOSED)
+        if closed:
+            half_open = tuple(place for place, state in lead if state is BreakerState.HALF_OPEN)
+            return RouteChoice(closed[0], half_open, closed)
     for place, state in enumerate(states):
         if state is BreakerState.CLOSED:
             return RouteChoice(place, tuple(probed))

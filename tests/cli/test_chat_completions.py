@@ -179,7 +179,7 @@ def test_a_provider_and_an_api_lead_to_a_row(provider: str, api: str, expected: 
 
 def test_a_resumed_job_may_have_another_address_of_its_api():
     before = ModelSpec(model="m", provider="openai", base_url="http://gpu:8000")
-    resumed = changed_model_spec(Options(base_url="https://gateway.example/openai/v1"), before)
+    resumed = changed_model_spec(Options(base_url=["https://gateway.example/openai/v1"]), before)
     assert (resumed.provider, resumed.base_url) == ("openai", "https://gateway.example/openai/v1")
 
 

@@ -99,7 +99,7 @@ def test_what_must_be_told_does_not_come_from_a_file(cortex):
         ("zzzz = 1", ["line 12: unknown key 'zzzz': see docs/reference.md"]),
         ("api_key = 'sk-ant-secret'", ["unknown key 'api_key'"]),
         ("rpm = [3]", ["line 12: rpm is a list: give a text or a number"]),
-        ("base_url = 3", ["line 12: base_url is 3: give a text"]),
+        ("base_url = 3", ["line 12: base_url is 3: give a list of texts"]),
         ("max-output-tokens = '8'", ["line 12: max-output-tokens is '8': give a whole number"]),
         ("fresh = 1", ["line 12: fresh is 1: give true or false"]),
         ("fallback = [1]", ["line 12: fallback is a list: give a list of texts"]),

@@ -41,6 +41,7 @@ class Channel:
         self.epoch, self.cortex, self.progress = 1, "", 0
         self.weight, self.headroom, self.blocked = 1.0, 0.0, ""
         self.queues = False
+        self.peers = 0
         self.concurrency, self.rates = 1000, (0.0, 0.0, 0.0)
         self.until_s = -NEVER
         self.grants: dict[str, Grant] = {}
@@ -74,6 +75,7 @@ class Channel:
             TIMEOUT_S,
             self.progress,
             rates=self.rates,
+            peers=self.peers,
         )
 
     def permits(self, route: str, at_s: float) -> int:

@@ -329,7 +329,7 @@ class Lease:
         return Claims(
             member, k.epoch, self._granter, self._reported[0][lane], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
-            rates=by_hand(limits),
+            rates=by_hand(limits), peers=0 if lane else k.terms.peers,
         )  # fmt: skip
 
     def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:

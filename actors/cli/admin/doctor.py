@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from actors.cli.inspection.timeline_text import tame
-from actors.cli.jobs.settings import cluster_of, metrics_from_of, named_folder, provider_of
+from actors.cli.jobs.settings import cluster_of, given_addresses, metrics_from_of, named_folder, provider_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
@@ -39,7 +39,9 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     environ = taken_environ()
     named_folder(options)  # raises CommandError for an invalid --state
     try:
-        read_base_url("--base-url", options.base_url)
+        servers = given_addresses(options.base_url)
+        for each in servers:
+            read_base_url("--base-url", each)
         metrics_from = metrics_from_of(options) or ()
         concurrency = int(options.concurrency or 100)
     except CredentialError as error:
@@ -49,7 +51,8 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     if paid and not options.model:
         raise CommandError("--paid makes one call: give --model NAME with it")
     asked = DoctorOptions(
-        environ=environ, state=options.state, base_url=options.base_url, metrics_from=metrics_from, model=options.model,
+        environ=environ, state=options.state, base_url="".join(servers[:1]), further=tuple(dict.fromkeys(servers[1:])),
+        metrics_from=metrics_from, model=options.model,
         provider=provider_of(options), api_key_file=absolute(options.api_key_file.strip()),
         cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
     )  # fmt: skip
@@ -78,8 +81,7 @@ def _secrets(asked: DoctorOptions) -> list[Credential]:
     pairs = [tuple(line.split(": ", 1)) for line in headers.splitlines()] + ([("x-ray", token)] if token else [])
     found = [Credential(custom_headers=tuple((name, value) for name, value in pairs))]
     found += provider.secrets_of(asked)
-    if "@" in asked.base_url:
-        found.append(Credential(base_url=asked.base_url.strip()))
+    found += [Credential(base_url=each.strip()) for each in (asked.base_url, *asked.further) if "@" in each]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -14,7 +15,16 @@ from actors.channel.webhooks import checked as checked_notify
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
-from actors.jobs.option_parsing import at_provider, fallback, labels, metrics_urls, provider, role, simulated
+from actors.jobs.option_parsing import (
+    addresses,
+    at_provider,
+    fallback,
+    labels,
+    metrics_urls,
+    provider,
+    role,
+    simulated,
+)
 from actors.jobs.unreadable_input import accepted_of
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
@@ -69,14 +79,24 @@ def model_spec_of(options: Options, model: str) -> ModelSpec:
     if simulated is not None and model != SIMULATED:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
     spec = ModelSpec(
-        model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
+        model=model, price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
-        api_key_file=absolute(options.api_key_file.strip()), metrics_from=metrics_from_of(options) or msgspec.UNSET,
+        api_key_file=absolute(options.api_key_file.strip()),
     )  # fmt: skip
     try:
-        return at_provider(spec, named_provider(options))
+        spec = at_provider(spec, named_provider(options))
     except ValueError as error:
         raise CommandError(f"--provider: {error}") from None
+    return _with_metrics(spec.at_servers(base_urls_of(options) or [""]), options)
+
+
+def _with_metrics(spec: ModelSpec, options: Options) -> ModelSpec:
+    """Return the model spec with the URLs of its servers' metrics; those of other servers tell nothing of these."""
+    named = metrics_from_of(options)
+    try:
+        return spec if named is None else spec.with_metrics(named)
+    except ValueError as error:
+        raise CommandError(f"{METRICS_OPTION}: {error}") from None
 
 
 def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
@@ -84,16 +104,14 @@ def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != SIMULATED:
         raise CommandError("--sim sets the simulated provider, but this job asks another model: leave --sim out")
-    fallbacks, url, named = fallbacks_of(options), base_url_of(options, before.row), metrics_from_of(options)
-    if named is None:  # those of another server tell nothing of this one
-        named = () if url not in ("", before.base_url) else before.metrics_from or ()
-    return msgspec.structs.replace(
-        before, base_url=url or before.base_url, metrics_from=named or msgspec.UNSET,
-        price=options.price or ("" if options.price_as else before.price),
+    fallbacks, servers = fallbacks_of(options), base_urls_of(options, before.row) or before.servers
+    changed = msgspec.structs.replace(
+        before, price=options.price or ("" if options.price_as else before.price),
         price_as=options.price_as.strip() or ("" if options.price else before.price_as),
         api_key_file=absolute(options.api_key_file.strip()) or before.api_key_file,
         simulated=simulated or before.simulated, fallbacks=before.fallbacks if fallbacks is None else fallbacks,
     )  # fmt: skip
+    return _with_metrics(changed.at_servers(servers), options)
 
 
 def via_of(options: Options) -> str:
@@ -144,17 +162,26 @@ def labels_of(options: Options) -> dict[str, str]:
         raise CommandError(f"--label: {error}") from None
 
 
-def base_url_of(options: Options, row: Provider | None = None) -> str:
-    """Return the provider's address. Refuses one with a password, since the address is kept with the job. ``row``: the
-    provider of a job that exists; None: as the options say."""
+def base_urls_of(options: Options, row: Provider | None = None) -> list[str]:
+    """Return the addresses of the provider, or of servers of one model; empty if none was given. Refuses one with a
+    password, since addresses are kept with the job. ``row``: the provider of a job that exists; None: as the options
+    say."""
     row = row or row_of(provider_of(options).get("provider", ""))
     try:
-        url = read_base_url("--base-url", options.base_url, row.appended, row.root)
+        urls = [read_base_url("--base-url", each, row.appended, row.root) for each in given_addresses(options.base_url)]
     except CredentialError as error:
         raise CommandError(str(error)) from None
-    if without_password(url) != url:
+    if any(without_password(url) != url for url in urls):
         raise CommandError(f"--base-url holds a password, which would be stored: set {row.base_url_variable} instead")
-    return url
+    return urls
+
+
+def given_addresses(texts: Iterable[str]) -> list[str]:
+    """Return the addresses that values of ``--base-url`` name, as they are written, with those of files."""
+    try:
+        return addresses(texts)
+    except ValueError as error:
+        raise CommandError(f"--base-url: {error}") from None
 
 
 def metrics_from_of(options: Options) -> tuple[str, ...] | None:
@@ -181,7 +208,8 @@ def named_provider(options: Options) -> str:
     api, text = options.api.strip().lower(), options.provider
     if not api:
         return text
-    row = of_options(options.model, text) if text.strip() else of_api(api, options.base_url.strip())
+    address = "".join(given_addresses(options.base_url)[:1])
+    row = of_options(options.model, text) if text.strip() else of_api(api, address)
     if row is None or api not in APIS:
         raise CommandError(f"--api {options.api!r}: give {', '.join(APIS)}")
     found = over_api(row, api)

@@ -157,6 +157,8 @@ def _placed(name: str, value: Any, folder: Path) -> Any:
     """Return the value with its paths made relative to the file instead of the working directory."""
     if name in PATHS:
         return [_path(each, folder) for each in value] if isinstance(value, list) else _path(value, folder)
+    if name == "base_url":
+        return [f"@{_path(each[1:], folder)}" if each.startswith("@") else each for each in value]
     if name == "program":
         file, colon, rest = value.partition(":")
         return _path(file, folder) + colon + rest if file.partition("@")[0].endswith(SOURCES) else value

@@ -42,8 +42,13 @@ DECLARED: dict[str, tuple[Any, Any]] = {
                 "NAME"),
     ),
     "base_url": (
-        str,
-        _option("--base-url", "address of the provider, or of any server that speaks its API (--api)", "URL"),
+        list[str],
+        _option(
+            "--base-url",
+            "address of the provider, or of any server that speaks its API (--api); repeated, or @FILE with one a "
+            "line: servers of one model that share the work",
+            "URL",
+        ),
     ),
     "metrics_from": (
         list[str],

@@ -28,7 +28,7 @@ class Options(msgspec.Struct, kw_only=True):
     model: str = ""
     provider: str = ""
     api: str = ""
-    base_url: str = ""
+    base_url: list[str] = msgspec.field(default_factory=list)
     metrics_from: list[str] = msgspec.field(default_factory=list)
     api_key_file: str = ""
     via: str = ""

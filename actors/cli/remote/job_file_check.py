@@ -90,7 +90,7 @@ def _refuse_routes(order: JobSpec) -> None:
     """Raise ``SetupError`` for a model without a price under a cap, a transport that the model lacks, or invalid
     fallbacks."""
     spec = _without_key_files(spread(order.model_spec))
-    named = (spec, *spec.fallbacks, *spec.roles.values())
+    named = (spec, *spec.further, *spec.roles.values())
     elsewhere = any(each.row.place or each.row.on_this_machine for each in named)  # only the cluster knows the account
     if spec.model and not elsewhere:
         destination(spec, order.limits, stand_in_keys(_SOME_KEY)).close()
@@ -98,7 +98,8 @@ def _refuse_routes(order: JobSpec) -> None:
 
 def _without_key_files(spec: ModelSpec) -> ModelSpec:
     """Return the spec without key files, which are on the head node."""
+    spec = spec.with_further(tuple(map(_without_key_files, spec.further)))
     return msgspec.structs.replace(
-        spec, api_key_file="", fallbacks=tuple(map(_without_key_files, spec.fallbacks)),
+        spec, api_key_file="",
         roles={role: _without_key_files(each) for role, each in spec.roles.items()},
     )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from actors.cli.jobs.settings import given_addresses
 from actors.cli.options.job_file import TEXTS, JobFileKey
 from actors.cli.options.options import Options, keys
 from actors.cluster.jobs_api import PACKAGE_BYTES_MAX
@@ -98,6 +99,8 @@ def _moved(made: JobPackage, name: str, key: JobFileKey, value: Any, stdin: byte
         return [_file(made, "input", each, stdin) for each in value]
     if name in TEXTS and value.startswith("@") and not value.startswith("@@"):
         return "@" + _file(made, "texts", value[1:])
+    if name == "base_url":
+        return given_addresses(value)
     if name == "param":
         return [_parameter(made, each) for each in value]
     if name == "program":

@@ -173,6 +173,8 @@ def _read_there(found: JobFile) -> Iterator[str]:
             yield from value if isinstance(value, list) else [value]
         elif name in TEXTS and value.startswith("@") and not value.startswith("@@"):
             yield value[1:]
+        elif name == "base_url":
+            yield from (each[1:] for each in value if each.startswith("@"))
         elif name == "param":
             texts = (pair.partition("=")[2] for pair in value)
             yield from (text[1:] for text in texts if text.startswith("@") and text[1:2] != "@")

@@ -18,7 +18,7 @@ from actors.cli.jobs.programs import built, class_help, missing, program_named
 from actors.cli.jobs.rendering import OVER
 from actors.cli.jobs.settings import (
     accepted_bad_of,
-    base_url_of,
+    base_urls_of,
     cluster_of,
     fallbacks_of,
     folder_of,
@@ -157,7 +157,7 @@ def batch_order(
         input=path, output=output, fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options),
                 **({BAD: named_list(options.bad, (path, output))} if options.bad else {})},
-        model_spec=ModelSpec(model=options.model, base_url=base_url_of(options), provider=provider),
+        model_spec=ModelSpec(model=options.model, provider=provider).at_servers(base_urls_of(options) or [""]),
         keeps_text=not options.no_keep_text, labels=labels_of(options), shards=shards_of(options),
         concurrency_given=bool(options.concurrency),
     )  # fmt: skip
@@ -463,7 +463,7 @@ def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelS
         if not source.reopenings():
             return order.model_spec
     return msgspec.structs.replace(
-        order.model_spec, model=last.model, base_url=last.base_url, simulated=last.simulated
+        order.model_spec, model=last.model, base_url=last.base_url, simulated=last.simulated, peers=last.peers
     )
 
 

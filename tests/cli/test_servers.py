@@ -1,0 +1,185 @@
+"""Several servers of one model: how they are named, and a job over servers of which some die, throttle or slow down."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.cli.jobs.settings import changed_model_spec, model_spec_of
+from actors.cli.options.options import Options
+from actors.jobs.option_parsing import addresses
+from actors.routing.model_spec import ModelSpec
+from actors.routing.own_server import at_server
+from actors.routing.routes import destination, remember, remembered
+from cortex.values.limits import Limits
+from tests.cli.cli_runner import each_once, environment, requests, started, until
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, Scripted, http
+
+JOB = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--json")
+ONE, TWO, THREE = "http://gpu-1:8000", "http://gpu-2:8000", "http://gpu-3:8000"
+
+
+def _open(asked: Asked) -> Answer:
+    return http(MESSAGE)
+
+
+def calls(server: Scripted) -> int:
+    """Calls that a server was asked, without the free ones."""
+    return sum(b'"messages"' in asked.body for asked in server.asked)
+
+
+# -- how they are named ------------------------------------------------------------------------------------------------
+
+
+def servers_of(spec: ModelSpec) -> list[str]:
+    return [spec.base_url, *(each.base_url for each in spec.peers or ())]
+
+
+def test_addresses_are_given_one_by_one_and_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "fleet").write_text(f"# the fleet\n{ONE}\n\n  {TWO}/v1/ \n")
+    assert addresses(["", f"@{tmp_path}/fleet", THREE]) == [ONE, f"{TWO}/v1/", THREE]
+    found = model_spec_of(Options(model="m", base_url=[f"@{tmp_path}/fleet", "gpu-3:8000", ONE]), "m")
+    assert servers_of(found) == [ONE, TWO, THREE], "each once, in one spelling"
+    assert {each.model for each in found.peers or ()} == {"m"}
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("# none\n", "names no address")])
+def test_a_file_without_addresses_is_refused(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (tmp_path / "fleet").write_text(text)
+    with pytest.raises(ValueError, match=why):
+        addresses([f"@{tmp_path}/fleet"])
+
+
+def test_a_resumed_job_keeps_its_servers_or_takes_others() -> None:
+    before = model_spec_of(Options(model="m", base_url=[ONE, TWO]), "m")
+    assert changed_model_spec(Options(), before) == before
+    assert servers_of(changed_model_spec(Options(base_url=[ONE, THREE]), before)) == [ONE, THREE]
+    assert changed_model_spec(Options(base_url=[ONE]), before).peers is msgspec.UNSET, "left out where there are none"
+
+
+def test_a_job_remembers_its_servers_and_one_of_a_single_server_says_nothing_of_them() -> None:
+    assert "peers" not in remember(ModelSpec(model="m", base_url=ONE))
+    spec = ModelSpec(model="m", base_url=ONE).at_servers([ONE, TWO])
+    assert remembered({"wish": remember(spec)}) == spec
+
+
+def test_servers_are_routes_before_the_fallbacks() -> None:
+    spec = ModelSpec(model="m", fallbacks=(ModelSpec(model="n", base_url=THREE),)).at_servers([ONE, TWO])
+    found = destination(spec, Limits(), {}, start=False)
+    assert [route.endpoint for route in (found.route, *found.fallbacks)] == [ONE, TWO, THREE]
+    assert (found.peers, [each.endpoint for each in found.connection.fallbacks]) == (1, [TWO, THREE])
+
+
+REFUSED = {
+    "message batches": ({"via": "batches"}, [ONE, TWO], "a message batch goes to one server"),
+    "another spelling of the same": ({}, ["http://localhost:80", "http://127.0.0.1"], "this server is named twice"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_several_servers_cannot_do(name: str) -> None:
+    more, servers, why = REFUSED[name]
+    spec = ModelSpec(model="m", **more).at_servers(servers)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=why):
+        destination(spec, Limits(), {"ANTHROPIC_API_KEY": "k" * 20}, start=False)
+
+
+def test_more_servers_may_have_more_calls_in_flight() -> None:
+    one, ten = (at_server(Limits(), ONE, given=False, servers=servers) for servers in (1, 10))
+    assert ten.concurrency >= one.concurrency
+    assert ten.window_rows >= ten.concurrency
+    assert at_server(Limits(concurrency=7), ONE, given=True, servers=10).concurrency == 7
+
+
+# -- a job -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_shares_its_rows_among_its_servers(cortex) -> None:
+    requests(Path("in.jsonl"), 60)
+    with served(_open) as one, served(_open) as two:
+        done = cortex(*JOB, "--base-url", one.url, "--base-url", two.url, "--concurrency", 4)
+        assert (done.code, done.last["rows_succeeded"]) == (0, 60), done.err
+        assert (calls(one) + calls(two), min(calls(one), calls(two)) > 10) == (60, True)
+        status = cortex("status", "mine", "--json").last
+        address = one.url.removeprefix("http://")
+        assert status["route"] == f"claude-test at {address} and 1 more server"
+        assert cortex("doctor", "--base-url", one.url, "--base-url", two.url).out.count("connected in") == 1
+    each_once(Path("out.jsonl"), 60)
+
+
+def test_a_job_file_names_servers_and_a_resumed_job_may_have_others(cortex) -> None:
+    requests(Path("in.jsonl"), 20)
+    broke = http({"error": {"type": "billing_error", "message": "no credit"}}, 402)
+    with served(lambda asked: broke) as one, served(lambda asked: broke) as two, served(_open) as three:
+        Path("fleet").write_text(f"{one.url}\n{two.url}\n")
+        Path("job.toml").write_text('base_url = "@fleet"\n')
+        done = cortex(*JOB, "-f", "job.toml")
+        assert (done.code, done.last["rows_failed"]) == (3, 0), done.err
+        assert calls(one) and calls(two), "a blocked server holds up no other"
+        done = cortex("resume", "mine", "--base-url", one.url, "--base-url", three.url, "--json")
+        assert (done.code, done.last["rows_succeeded"]) == (0, 20), done.err
+        assert calls(three) == 20
+    each_once(Path("out.jsonl"), 20)
+
+
+def test_what_one_server_refuses_another_does(cortex) -> None:
+    requests(Path("in.jsonl"), 40)
+    busy = http({"error": {"type": "rate_limit_error", "message": "slow down"}}, 429)
+    with served(lambda asked: busy) as one, served(_open) as two:
+        done = cortex(*JOB, "--base-url", one.url, "--base-url", two.url)
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_failed"]) == (0, 40, 0), done.err
+    assert (calls(two), done.last["failures"].keys()) == (40, {"throttled"})
+    assert done.last["elapsed_s"] < 15.0, "no row waited for the one that throttles"
+    each_once(Path("out.jsonl"), 40)
+
+
+# -- real servers, in real time ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def simulated(slots: int, latency_ms: int) -> Iterator[tuple[str, Popen[str]]]:
+    """A simulated server in its own process: its address, and the process."""
+    pairs = (f"slots={slots}", f"latency_ms={latency_ms}", "latency_spread=0.3", "error=0")
+    with started("simulate", "--port", 0, *(each for pair in pairs for each in ("-s", pair))) as child:
+        assert child.stdout is not None
+        yield re.findall(r"http://\S+", child.stdout.readline())[0].rstrip("/"), child
+
+
+def stats(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/_sim/stats") as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+@pytest.mark.long
+def test_four_servers_of_which_one_is_killed_and_one_slowed_tenfold(cortex) -> None:
+    rows = 600
+    requests(Path("in.jsonl"), rows)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(simulated(*each)) for each in ((4, 100), (8, 200), (4, 200), (8, 400))]
+        urls = [url for url, _ in servers]
+        named = [each for url in urls for each in ("--base-url", url)]
+        child = stack.enter_context(started(*JOB, *named, env=environment(CORTEX_SERVER_KEY="any")))
+        until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").read_text().count("\n") >= 150, 60.0)
+        servers[1][1].kill()
+        slower = json.dumps({"latency_ms": 2_000}).encode()
+        urllib.request.urlopen(f"{urls[2]}/_sim/settings", data=slower).close()
+        out, said = child.communicate(timeout=90)
+        assert child.returncode == 0, said
+        summary = json.loads(out.splitlines()[-1])
+        answered = [stats(url)["complete_answers"] for url in (urls[0], urls[2], urls[3])]
+    each_once(Path("out.jsonl"), rows)
+    assert (summary["rows_succeeded"], summary["rows_failed"]) == (rows, 0)
+    assert sum(answered) < rows, "the killed one had its part"
+    assert answered[0] == max(answered), "the fastest did most"
