@@ -254,19 +254,18 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def submit(
-    program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
-    provider: str = "", base_url: str | Sequence[str] = "", metrics_from: str | Sequence[str] = (),
-    api_key_file: str = "", price: str = "", price_as: str = "", via: str = MESSAGES,
-    fallback: Given | Sequence[Given] = (),
-    roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
-    limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
-    wish: ModelSpec | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
-    max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
-    rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
-    priority: float | None = None, deadline: str | float | datetime | None = None,
-    goal_timeout: str | float | None = None, timeout: str | float | None = None,
-    max_failed: float | str | None = None, warm_prefix: bool = False, hedge: str | float | None = None,
-    wait_blocked: str | float | None = None, rows: RowInput | None = None, shards: int = 1,
+    program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto", provider: str = "",
+    base_url: str | Sequence[str] = "", metrics_from: str | Sequence[str] = (), api_key_file: str = "", price: str = "",
+    price_as: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None, limits: Limits | None = None,
+    fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False, wish: ModelSpec | None = None,
+    max_cost: float | str | None = None, max_job_tokens: int | None = None, max_output_tokens: int | None = None,
+    prompt_tokens_max: int | None = None, concurrency: int | None = None, rpm: float | None = None,
+    itpm: float | None = None, otpm: float | None = None, headroom: float | None = None, priority: float | None = None,
+    deadline: str | float | datetime | None = None, goal_timeout: str | float | None = None,
+    timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
+    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: RowInput | None = None,
+    shards: int = 1,
 ) -> Job:  # fmt: skip
     """Start a program in the background and return its ``Job``.
 

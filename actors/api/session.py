@@ -42,6 +42,7 @@ from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
+from actors.routing.server_change import JobServers
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
 from actors.simulator.settings import SimulatorSettings
@@ -337,6 +338,7 @@ class Session:
             runtime, self.folder.address, opening, connection, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
             rotation=rotation(terms, connection, self.on_credential), log=self.log, program=self.order.runs(),
+            servers=None if self._own_objects() else self._servers(terms, connection),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -349,6 +351,9 @@ class Session:
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")
         return RunOutcome(facts, answer)
+
+    def _servers(self, terms: JobTerms, connection: ConnectionSpec) -> JobServers:
+        return JobServers(self.order.model_spec, terms, connection, self._environ)
 
     async def _lives(self, runtime: Any) -> bool:
         """Return whether the job runs on a cluster without a driver; then the run attaches to it."""

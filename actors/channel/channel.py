@@ -40,6 +40,7 @@ from actors.journal.retrying import patiently
 from actors.limits.forgotten import times
 from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, entry, settle, split
 from actors.messaging.payload import batch_in
+from actors.messaging.servers_changed import ServersChanged
 from actors.observability.base.step_timer import StepTimer
 from actors.ports.runtime import ChannelNotStarted, PeerUnavailable, Runtime
 from cortex.journal import codec
@@ -271,6 +272,19 @@ class Channel:
         await self._put(codec.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
         self._lease.allowance.check_budget()
+
+    async def set_servers(self, who: str, given: bytes) -> None:
+        """Take other servers of the job's model, as an encoded ``ServersChanged``. The branches have their addresses
+        already.
+        """
+        changed = msgspec.msgpack.decode(given, type=ServersChanged)
+        limits = self._k.terms.limits
+        event = events.LimitsSet(
+            who, limits, None, changed.fallbacks, peers=len(changed.fallbacks), closed=changed.closed
+        )  # fmt: skip
+        await self._put(codec.encode_batch([event]), 1)
+        self._journal.set_meta("wish", changed.wish.encode())
+        self._lease.again()
 
     async def give_answers(self, who: str, answers: bytes) -> None:
         """Take answers that the job waits for, given as JSON of values by name."""

@@ -167,9 +167,9 @@ def approve(
 
 
 @app.command("set")
-@takes(*LOOKING, lines=BOUNDS)
+@takes(*LOOKING, lines=(*BOUNDS, "base_url"))
 def change(job: Job, options: Options) -> int:
-    """Change the limits of a job, also while it runs; `none` removes a limit."""
+    """Change the limits of a job, also while it runs; `none` removes a limit. --base-url: its servers from now on."""
     from actors.cli.control.steer import change as put
 
     return put(job, options)

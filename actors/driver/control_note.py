@@ -16,8 +16,8 @@ from actors.journal.journal import StateFolder, StoreError
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to a run. ``how``: ``drain``, ``cancel``, ``set`` or ``answer``; ``who``: its author; ``owner``: the run.
-    """
+    """Request to a run. ``how``: ``drain``, ``cancel``, ``set``, ``servers`` or ``answer``; ``who``: its author;
+    ``owner``: the run."""
 
     how: str
     who: str
@@ -26,6 +26,8 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For ``set``: new values of fields of ``cortex.values.limits.Limits``."""
     answers: dict[str, Any] = msgspec.field(default_factory=dict)
     """For ``answer``: answers to waiting goals, by name."""
+    servers: tuple[str, ...] = ()
+    """For ``servers``: addresses of all servers that share the work from now on."""
 
     def is_for(self, owner: Owner) -> bool:
         """Return whether the request is meant for this run."""

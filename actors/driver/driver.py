@@ -25,6 +25,7 @@ from actors.journal.state_folder import advised
 from actors.limits import forgotten, overrides
 from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
+from actors.messaging.servers_changed import ServersChanged
 from actors.monitoring.deadline_monitor import DeadlineMonitor
 from actors.monitoring.stall_detector import StallDetector
 from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
@@ -32,6 +33,7 @@ from actors.ports.rows import Sink, Source
 from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, Runtime
 from actors.routing.key_rotation import KeyRotation
 from actors.routing.model_factory import ConnectionSpec, encode
+from actors.routing.server_change import JobServers
 from cortex.programs.shards import Shards
 from cortex.state.events import Row
 from cortex.state.program import Program
@@ -89,6 +91,7 @@ class Driver:
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: KeyRotation | None = None,
+        servers: JobServers | None = None,
         log: Callable[[str], None] = lambda line: None, program: Program | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
@@ -105,6 +108,7 @@ class Driver:
         self._caps = overrides.OverrideWatch(self._control, opening.terms, narrow)
         self._dropped = forgotten.ForgottenWatch(self._control, opening.terms, runtime.now_s())
         self._rotation = rotation
+        self._servers = servers
         self._log = harmless(log, "the log of the job")
         self._program_log = ProgramLog()
         self._dealing: ShardRouter | None = None
@@ -359,11 +363,29 @@ class Driver:
         if wanted.how == "set":
             with contextlib.suppress(StoreError, ValueError):  # the author checks whether the change is in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
+        elif wanted.how == "servers":
+            with contextlib.suppress(StoreError, UserError):  # the author checks this too
+                await self._change_servers(wanted.who, wanted.servers)
         elif wanted.how == "answer":
             with contextlib.suppress(StoreError):
                 await self._ask("give_answers", wanted.who, msgspec.json.encode(wanted.answers))
         else:
             await self.stop(wanted.how, wanted.who)
+
+    async def _change_servers(self, who: str, addresses: tuple[str, ...]) -> None:
+        """Let other servers share the job's work: the branches hear of them before the job does."""
+        servers = self._servers
+        if servers is None:
+            return
+        wish = await servers.change(addresses)
+        terms, self._connection = servers.terms, encode(servers.connection)
+        if self._rotation is not None:
+            self._rotation.terms, self._rotation.connection = terms, servers.connection
+        self._caps = overrides.OverrideWatch(self._control, terms, self._narrow)
+        await self._send_overrides()
+        await self._arm_all()
+        changed = ServersChanged(terms.fallbacks, terms.closed, wish)
+        await self._ask("set_servers", who, msgspec.msgpack.encode(changed))
 
     async def _gather(self, deals: ShardRouter) -> None:
         """Write the results of all shards."""

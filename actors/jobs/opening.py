@@ -111,7 +111,8 @@ def resuming_batch(
             if not may_reopen(k, again):
                 raise UserError(f"job {k.terms.job} has changed meanwhile: look at its status and retry again")
             batch.append(again)
-        if (k.terms.limits, k.terms.routes, k.terms.peers) != (now.limits, now.routes, now.peers):
+        then = k.terms
+        if (then.limits, then.routes, then.peers, then.closed) != (now.limits, now.routes, now.peers, now.closed):
             if held and (k.terms.fallbacks, k.terms.peers) != (now.fallbacks, now.peers):
                 raise UserError("calls of its last run are still in flight: change fallbacks when they have ended")
             batch.append(_set(now, opening.who))
@@ -146,7 +147,7 @@ def rekeyed_batch(terms: JobTerms, who: str, credentials: tuple[str, ...]) -> li
 
 
 def _set(now: JobTerms, who: str) -> events.LimitsSet:
-    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes, now.peers)
+    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes, now.peers, now.closed)
 
 
 def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:

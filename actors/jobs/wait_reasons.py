@@ -39,10 +39,10 @@ def wait_facts(k: State) -> dict[str, Any]:
 
 def _rank(k: State, place: int) -> str:
     """Return the words for a route's rank: how many servers share the work, or which fallback it is."""
-    peers = k.terms.peers
-    if place > peers:
-        return f" (fallback {place - peers})"
-    return f" and {peers} more {'server' if peers == 1 else 'servers'}" if peers else ""
+    peers = k.terms.peers - len(k.terms.closed)
+    if place > k.terms.peers:
+        return f" (fallback {place - k.terms.peers})"
+    return f" and {peers} more {'server' if peers == 1 else 'servers'}" if peers > 0 else ""
 
 
 def _refused(share: RouteShare) -> bool:
@@ -130,7 +130,10 @@ def _servers_held_back(k: State) -> list[str]:
     if not peers:
         return []
     shares = k.shares[: 1 + peers]
-    idle = [place for place, share in enumerate(shares) if share.why and not (share.permits and share.starts)]
+    idle = [
+        place for place, share in enumerate(shares)
+        if share.why and not (share.permits and share.starts) and not k.terms.is_closed(place)
+    ]  # fmt: skip
     lines = [f"{_address(k.terms.routes[place])}: {_when(k, place)}" for place in idle[:SERVERS_SHOWN]]
     if len(idle) > SERVERS_SHOWN:
         lines.append(f"and {len(idle) - SERVERS_SHOWN} more servers")

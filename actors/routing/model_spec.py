@@ -56,6 +56,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Specifications of the routes after the job's own: the servers that rank equal with it, then the fallbacks."""
         return (*(self.peers or ()), *self.fallbacks)
 
+    @property
+    def servers(self) -> list[str]:
+        """Addresses of the servers of the job's own model; one, perhaps empty, if there are no further ones."""
+        return [self.base_url, *(each.base_url for each in self.peers or ())]
+
     def with_further(self, further: tuple[ModelSpec, ...]) -> ModelSpec:
         """Return the specification with other routes in place of these, as many of them."""
         end = len(self.peers or ())
@@ -83,10 +88,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(self, metrics_from=urls or msgspec.UNSET)
         if urls and len(urls) != 1 + len(peers):
             raise ValueError(f"{len(urls)} for {1 + len(peers)} servers: name one for each, in their order")
-        each = [(url,) for url in urls] or [msgspec.UNSET] * (1 + len(peers))
-        pairs = zip(peers, each[1:], strict=True)
-        placed = tuple(msgspec.structs.replace(peer, metrics_from=url) for peer, url in pairs)
-        return msgspec.structs.replace(self, metrics_from=each[0], peers=placed)
+        placed = tuple(
+            msgspec.structs.replace(peer, metrics_from=urls[at : at + 1] or msgspec.UNSET)
+            for at, peer in enumerate(peers, 1)
+        )
+        return msgspec.structs.replace(self, metrics_from=urls[:1] or msgspec.UNSET, peers=placed)
 
     @property
     def row(self) -> Provider:

@@ -59,8 +59,8 @@ METHODS: dict[str, tuple[str, ...]] = {
     ),
     "channel": (
         "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",
-        "rejoin", "report", "results", "room", "set_limits", "shard", "staffed", "start", "status", "stop", "unblock",
-        "written",
+        "rejoin", "report", "results", "room", "set_limits", "set_servers", "shard", "staffed", "start", "status",
+        "stop", "unblock", "written",
     ),
     "branch": (
         "abandon", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping",

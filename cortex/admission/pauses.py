@@ -35,8 +35,15 @@ def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
         share.hold_until_s = max(share.hold_until_s, until_s)
     if k.on_decision is not None:
         k.on_decision(flight.goal, "blocked", {"failure": failure, "place": flight.route, "reset_s": share.reset_s})
-    if k.paused is None and all(one.blocked is not None and not one.trying for one in k.shares):
+    if k.paused is None and all(one.blocked is not None and not one.trying for one in _open(k)):
         k.paused, k.paused_at_s = share.blocked, k.at_s
+
+
+def _open(k: State) -> list[RouteShare]:
+    """Routes without the servers that were taken out."""
+    if not k.terms.closed:
+        return k.shares
+    return [share for place, share in enumerate(k.shares) if not k.terms.is_closed(place)]
 
 
 def _until_s(k: State, failure: Failure) -> float:
@@ -81,7 +88,7 @@ def waits(k: State) -> bool:
     return (
         k.paused is not None
         and k.at_s < k.paused_at_s + limits.blocked_wait_s
-        and (any if k.terms.role_routes else all)(share.blocked is not None for share in k.shares)
+        and (any if k.terms.role_routes else all)(share.blocked is not None for share in _open(k))
     )
 
 

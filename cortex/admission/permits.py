@@ -214,6 +214,14 @@ def reroute(k: State, fallbacks: tuple[Route, ...], peers: int) -> None:
     k.terms = now
 
 
+def close_servers(k: State, closed: tuple[str, ...]) -> None:
+    """Take these servers out: no more calls go to them, and calls in flight there end. The others are open."""
+    k.terms = msgspec.structs.replace(k.terms, closed=closed)
+    for place, share in enumerate(k.shares):
+        if k.terms.is_closed(place):
+            share.permits = 0
+
+
 def reroute_own(k: State, route: Route) -> None:
     """Change the job's own model. Only while nothing is in flight or open: the share and the estimate belong to the old
     one.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cortex.admission import budget_slices, pauses
-from cortex.admission.permits import granted_pace, own_pace, reroute, reroute_own
+from cortex.admission.permits import close_servers, granted_pace, own_pace, reroute, reroute_own
 from cortex.calls import attempts
 from cortex.calls.program_hooks import Out, error_text, fold, fold_reply, give_up, stop
 from cortex.goals import result_list, shards
@@ -155,6 +155,8 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
     )  # fmt: skip
     if event.fallbacks is not None and (event.fallbacks, event.peers) != (k.terms.fallbacks, k.terms.peers):
         reroute(k, event.fallbacks, event.peers)
+    if event.fallbacks is not None and event.closed != k.terms.closed:
+        close_servers(k, event.closed)
     k.short = False
     if not k.outcome:
         k.halted = ""  # set again if it still holds

@@ -212,6 +212,8 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
     """Routes of the roles with other credentials or prices; empty: unchanged."""
     peers: int = 0
     """Number of leading routes in `fallbacks` that rank equal with the job's own; counts only with these."""
+    closed: tuple[str, ...] = ()
+    """Endpoints of servers among them that were taken out; counts only with `fallbacks`."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):

@@ -197,6 +197,9 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     peers: int = 0
     """Number of leading fallbacks that are further servers of the job's own model: they rank equal with its own route,
     and share its work by load."""
+    closed: tuple[str, ...] = ()
+    """Endpoints among these servers that get no more calls: they were taken out while the job ran. They keep their
+    places, by which calls on their way name them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.peers <= len(self.fallbacks):
@@ -237,6 +240,10 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     def is_peer(self, place: int) -> bool:
         """Return whether the route at this index shares its work with others of equal rank."""
         return 0 < self.peers >= place
+
+    def is_closed(self, place: int) -> bool:
+        """Return whether the server at this index was taken out."""
+        return bool(self.closed) and self.is_peer(place) and self.routes[place].endpoint in self.closed
 
     def lane_places(self, lane: int) -> range:
         """Return the route indices of a lane, in order of preference."""

@@ -301,10 +301,14 @@ class Lease:
         members = [self._job] * (1 + len(terms.role_routes))
         for role, lane in reversed(terms.roles.items()):
             members[lane] = member_of(self._job, role) if lane else self._job
-        laned = [(at, route, terms.lane_at(at)) for at, route in enumerate(terms.routes) if not route.batched]
+        laned = [
+            (at, route, terms.lane_at(at)) for at, route in enumerate(terms.routes)
+            if not (route.batched or terms.is_closed(at))
+        ]  # fmt: skip
         places = [_RouteLease(at, route, lane, members[lane]) for at, route, lane in laned]
         if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
-            self._places = places
+            known = {(place.at, place.route): place for place in self._places}
+            self._places = [known.get((place.at, place.route), place) for place in places]
         wanted, runs = self._wanted(k)
         self._reported = self._kept(wanted), runs
         own, *others = [self._claims_of(k, lane, member) for lane, member in enumerate(members)]
@@ -329,7 +333,7 @@ class Lease:
         return Claims(
             member, k.epoch, self._granter, self._reported[0][lane], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
-            rates=by_hand(limits), peers=0 if lane else k.terms.peers,
+            rates=by_hand(limits), peers=0 if lane else sum(k.terms.is_peer(place.at) for place in self._places[1:]),
         )  # fmt: skip
 
     def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:

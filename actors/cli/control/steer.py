@@ -13,7 +13,7 @@ from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline
-from actors.cli.jobs.settings import limits_of, named_folder
+from actors.cli.jobs.settings import base_urls_of, limits_of, named_folder
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import BOUNDS, Options
@@ -32,6 +32,7 @@ from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
 from actors.routing.routes import ModelSpec, remembered, spec_at
+from actors.routing.server_change import refuse_servers
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.estimates.price import usd_text
@@ -168,8 +169,13 @@ def change(job: str, options: Options) -> int:
     """Run ``cortex set`` and return the exit code: 0 if the job has the limits that were asked for."""
     folder = named_folder(options)
     k = last_state(folder, job)
-    if not any(getattr(options, name) not in ("", None) for name in BOUNDS):
-        raise CommandError("nothing to set: give --max-cost, --deadline, --concurrency or the like")
+    bounds = any(getattr(options, name) not in ("", None) for name in BOUNDS)
+    if options.base_url:
+        if bounds:
+            raise CommandError("--base-url: set servers and limits one after the other")
+        return _change_servers(folder, job, k, options)
+    if not bounds:
+        raise CommandError("nothing to set: give --max-cost, --deadline, --concurrency, --base-url or the like")
     before, after = k.terms.limits, limits_of(options, k.terms.limits)
     if k.outcome in OVER:
         raise CommandError(f"job {job} is already {k.outcome}: its limits cannot be changed")
@@ -200,6 +206,29 @@ def change(job: str, options: Options) -> int:
     return COMPLETE
 
 
+def _change_servers(folder: StateFolder, job: str, k: State, options: Options) -> int:
+    """Let a running job's work be shared by these servers, and by no others."""
+    if k.outcome in OVER:
+        raise CommandError(f"job {job} is already {k.outcome}: its servers cannot be changed")
+    refuse_servers(k.terms)
+    spec = remembered(last_places(folder, job, k.terms))
+    if not spec.base_url:
+        raise CommandError(f"job {job} asks its provider, not servers at addresses: --base-url changes nothing there")
+    addresses = tuple(base_urls_of(options, spec.row))
+    if not addresses:
+        raise CommandError("--base-url: name at least one server")
+    if not send_to_run(folder, job, "servers", servers=addresses):
+        again = advised(folder, "resume", job, " ".join(f"--base-url {each}" for each in addresses))
+        raise CommandError(f"no process of this state folder runs job {job}: {again}")
+    k = last_state(folder, job)
+    taken = [route.endpoint for place, route in enumerate(k.terms.routes) if not k.terms.is_closed(place)]
+    if len(taken) != len(set(addresses)):
+        raise CommandError(f"job {job} did not take these servers: look at `{advised(folder, 'status', job)}`", FAILED)
+    many = f"{len(taken)} server" + ("s" if len(taken) > 1 else "")
+    print_error(f"{job}: its work is shared by {many} from now on, set by {who()}")
+    return COMPLETE
+
+
 def _passed_already(k: State) -> str:
     """Return a warning if a cap is below the amount already spent: such a cap stops the job, and refunds nothing."""
     cap = k.terms.limits.max_cost_nusd
@@ -218,7 +247,8 @@ def what_now(folder: StateFolder, job: str, k: State) -> str:
 
 
 def send_to_run(
-    folder: StateFolder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
+    folder: StateFolder, job: str, how: str, limits: dict[str, Any] | None = None,
+    answers: dict[str, Any] | None = None, servers: tuple[str, ...] = (),
 ) -> bool:  # fmt: skip
     """Leave a control message for the process that runs the job, and wait until it has obeyed. Return False if none
     runs it.
@@ -228,7 +258,9 @@ def send_to_run(
     owner = last_owner(folder, job)
     if owner is None:
         return False
-    wanted = control_note.ControlRequest(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
+    wanted = control_note.ControlRequest(
+        how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {}, servers=servers
+    )  # fmt: skip
     until_s = time.monotonic() + OBEDIENCE_S
     left = False
     while folder.is_held(job):

@@ -169,3 +169,25 @@ def test_a_blocked_server_holds_no_goal() -> None:
     stage.turn(stage.broke(stage.call(), "blocked", "no credit"))
     assert (stage.call().route, stage.k.paused) == (1, None)
     assert failure("blocked").kind is FailureKind.BLOCKED
+
+
+def test_a_server_that_is_taken_out_gets_no_more_calls_and_keeps_its_place() -> None:
+    stage = stage_of(*"abcdef", grants=(1, 1, 1))
+    three = Route(endpoint="three", model="m")
+    stage.turn(events.LimitsSet("ann", BOUND, None, (*SERVERS, three), peers=3, closed=("one",)))
+    assert [share.permits for share in stage.k.shares] == [1, 0, 1, 0]
+    assert [share.in_flight for share in stage.k.shares] == [1, 1, 1, 0], "its call ends there"
+    stage.answer(goal=2)
+    assert at(stage) == [0, 2], "none follows it"
+    stage.turn(events.PermitsGranted(1, route=3))
+    assert at(stage) == [0, 2, 3]
+    stage.turn(events.LimitsSet("ann", BOUND, None, (*SERVERS, three), peers=3))
+    stage.turn(events.PermitsGranted(1, route=1))
+    assert at(stage) == [0, 2, 3, 1], "it is back"
+
+
+def test_a_job_pauses_when_all_servers_that_are_left_are_blocked() -> None:
+    stage = stage_of(*"ab", grants=(1, 1, 0))
+    stage.turn(events.LimitsSet("ann", BOUND, None, SERVERS, peers=2, closed=("sim", "two")))
+    stage.turn(stage.broke(stage.call(2), "blocked", "no credit"))
+    assert stage.k.paused is not None

@@ -1,0 +1,76 @@
+"""Change of the servers that share the work of a running job: some are added, some are taken out.
+
+Calls on their way name a route by its place, at the job and at the branches. So a server keeps its place as long as the
+job runs: further ones come after all that there are, and one that is taken out stays, closed. What has no places to
+spare, a job with fallbacks, roles or shards, takes other servers between two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from actors.providers.credentials.credential import Credential
+from actors.routing.api_detection import with_apis
+from actors.routing.model_factory import ConnectionSpec
+from actors.routing.model_spec import ModelSpec, SetupError
+from actors.routing.routes import destination, remember
+from cortex.values.limits import BATCHES, JobTerms
+
+
+class JobServers:
+    """Servers of one running job. ``spec``: the model as its user gave it; ``terms`` and ``connection``: those of the
+    run."""
+
+    def __init__(
+        self, spec: ModelSpec, terms: JobTerms, connection: ConnectionSpec, environ: Mapping[str, str]
+    ) -> None:
+        self._spec = spec
+        self._environ = environ
+        self.terms = terms
+        self.connection = connection
+
+    async def change(self, addresses: Sequence[str]) -> str:
+        """Take these addresses in place of the present ones: ``terms`` and ``connection`` are then those with them.
+
+        Return the specification for the job's next run, encoded, in which the first server stays the first. Raises
+        ``SetupError``, with nothing changed.
+        """
+        refuse_servers(self.terms)
+        addresses = [each.rstrip("/") for each in addresses]
+        there = [each.rstrip("/") for each in self._spec.servers]
+        spec = self._spec.at_servers([*there, *addresses])
+        known = [route.endpoint for route in self.terms.routes]
+        detected, _ = await with_apis(spec, self._environ, known)
+        found = destination(detected, self.terms.limits, self._environ)
+        routes = (found.route, *found.fallbacks)
+        if [route.endpoint for route in routes[: len(known)]] != known:
+            raise SetupError("the addresses of this job lead elsewhere now: drain it and resume it with the new ones")
+        named = spec.servers
+        closed = tuple(route.endpoint for route, url in zip(routes, named, strict=True) if url not in addresses)
+        self.terms = msgspec.structs.replace(
+            self.terms, fallbacks=found.fallbacks, peers=found.peers, closed=closed
+        )  # fmt: skip
+        self.connection, self._spec = found.connection, spec
+        return remember(spec.at_servers([spec.base_url, *(url for url in named if url in addresses)]))
+
+    def credentials(self) -> list[Credential]:
+        """Return the credentials in use, so that nothing shows them."""
+        connections = (self.connection, *self.connection.fallbacks)
+        return [each.credential for each in connections if each.credential is not None]
+
+
+def refuse_servers(terms: JobTerms) -> None:
+    """Raise ``SetupError`` for a job that takes other servers between two runs only."""
+    what = ""
+    if len(terms.fallbacks) > terms.peers:
+        what = "fallbacks"
+    elif terms.role_routes:
+        what = "roles of other models"
+    elif terms.route.via == BATCHES:
+        what = "message batches"
+    elif terms.program.startswith("shards"):
+        what = "shards"
+    if what:
+        raise SetupError(f"a job with {what} takes other servers between two runs: drain it, and resume it with them")
