@@ -142,6 +142,7 @@ def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
     cortex(*job, "--api", "complete").refused("--api 'complete': give messages, chat, responses")
     cortex(*job, "--api", "responses", "--provider", "groq").refused("--provider groq is asked by another")
     cortex(*job, "--api", "messages", "--provider", "groq").refused("--provider groq is asked by another")
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
     cortex(*job, "--provider", "groq", "--via", "batches").refused("--via batches: groq takes no message batches")
     cortex(*job, "--provider", "azure").refused("no resource: give --provider azure,resource=NAME")
     cortex(*job, "--provider", "azure", "--api", "responses").refused("no resource: give --provider azure-responses,resource=")

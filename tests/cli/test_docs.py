@@ -92,8 +92,11 @@ def test_help_has_each_command_in_a_group_and_examples_of_what_exists():
             assert flags <= _options()[command], example
 
 
-# Of Prometheus, not of ours.
-OF_OTHERS = {"--web", "--enable-feature", "--enable-metrics", "--logprobs-mode", "--max-logprobs", "--metrics"}
+# Of Prometheus, model servers and routers, not of ours.
+OF_OTHERS = {
+    "--web", "--enable-feature", "--enable-metrics", "--logprobs-mode", "--max-logprobs", "--metrics", "--static-backends",
+    "--service-discovery",
+}  # fmt: skip
 
 
 def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:

@@ -82,7 +82,6 @@ def test_a_text_answer_has_the_probability_of_its_tokens(cortex: Any) -> None:
         (("--model", "gpt-4.1", "--provider", "openai", "--fallback", "anthropic:claude-haiku-4-5"), "Anthropic"),
         (("--model", "sim", "--schema-as", "tool"), "give --schema-as format or prompt"),
         (("--model", "sim", "--schema", "none.json"), "no field of the schema is a choice"),
-        (("--model", "local"), "the local model gives no log probabilities: leave --logprobs out"),
     ],
 )  # fmt: skip
 def test_refused_in_one_line_before_anything_is_paid(

@@ -167,7 +167,7 @@ def test_metrics_elsewhere_are_read_while_a_job_runs_and_named_again_when_it_is_
     }  # fmt: skip
     for given, expected in again.items():
         assert changed_model_spec(Options(metrics_from=list(given)), kept).metrics_from == expected
-    assert changed_model_spec(Options(base_url="http://other:8000"), kept).metrics_from is msgspec.UNSET
+    assert changed_model_spec(Options(base_url=["http://other:8000"]), kept).metrics_from is msgspec.UNSET
 
 
 def test_metrics_in_a_job_file_and_in_python(cortex) -> None:

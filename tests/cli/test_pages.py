@@ -37,6 +37,7 @@ LEFT_OUT = {
         "needs an account at a cloud",
         "needs accounts at two providers",
         "needs an account at Azure",
+        "needs accounts at two clouds",
         "needs a model server",
         "needs a gateway",
     ],

@@ -28,6 +28,7 @@ Cortex = Callable[..., Done]
 TEXT = ("batch", "t.csv", *ASK, "--model", "sim", "--max-output-tokens", "8")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "batch": ((*TEXT, "-o", "new.csv", "--job", "new", "--json"), (*TEXT, "-o", "-", "--job", "new")),
+    "embed": (("embed", "t.csv", "-o", "e.parquet", "--model", "sim", "--json"),),
     "run": (("run", "flow.py", "--model", "sim"), ("run", "flow.py", "--help")),
     "plan": (("plan", "t.csv", *ASK, "--model", "sim"),),
     "status": (("status", "whole"), ("status", "whole", "--json")),
@@ -72,7 +73,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
 """Command -> calls of it that do its work or, where that needs more than this folder, refuse it."""
 OTHERS: tuple[tuple[str, ...], ...] = ((), ("--help",), ("--version",), ("nonsense",), ("status", "none"), ("batch", "no.csv"))
 CALLS = [call for calls in COMMANDS.values() for call in calls] + list(OTHERS)
-RUNNING = ("batch", "run", "resume", "attach", "retry")
+RUNNING = ("batch", "embed", "run", "resume", "attach", "retry")
 KINDS = ("closed", "full", "gone", "ascii")
 
 

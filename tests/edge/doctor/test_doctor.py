@@ -58,14 +58,19 @@ def served(answer: Any) -> Any:
 
 
 async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
-    answers = {"/v1/models": http(MODELS, date=formatdate(usegmt=True)), "/v1/messages/count_tokens": http(COUNTED)}
+    answers = {
+        "/v1/models": http(MODELS, date=formatdate(usegmt=True)), "/v1/messages/count_tokens": http(COUNTED),
+        "/metrics": http(b"", 404),
+    }  # fmt: skip
     async with scripted(served(answers)) as server:
         facts = await found(provider.connection_findings, asked(base_url=server.url, model="claude-sonnet-4-5"))
     assert {name: each.state for name, each in facts.items()} == {
         "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "clock": "ok", "account": "ok", "model": "ok",
+        "metrics": "ok",
     }  # fmt: skip
     assert [(each.method, each.body) for each in server.asked if each.target == "/v1/messages"] == [("POST", b"{}")]
-    assert [each.method for each in server.asked if each.target != "/v1/messages"] == ["GET", "POST"]  # all are free
+    asked_for = [(each.method, each.target.partition("?")[0]) for each in server.asked if each.target != "/v1/messages"]
+    assert asked_for == [("GET", "/v1/models"), ("POST", "/v1/messages/count_tokens"), ("GET", "/metrics")]  # all are free
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
