@@ -31,11 +31,17 @@ Vectors = Annotated[
 Column = Annotated[str, typer.Option("--column", help="column whose text is embedded (default: text)", metavar="NAME")]
 RowsPerRequest = Annotated[
     int,
-    typer.Option("--rows-per-request", help="rows of a request at most, 1 to 2,048 (default 64)", metavar="N", min=0),
+    typer.Option(
+        "--rows-per-request", help="rows of a request at most, 1 to 2,048 (default 64)", metavar="N", min=0,
+        show_default=False,
+    ),
 ]
 Dimensions = Annotated[
     int,
-    typer.Option("--dimensions", help="numbers of a vector, for models that can shorten theirs", metavar="N", min=0),
+    typer.Option(
+        "--dimensions", help="numbers of a vector, for models that can shorten theirs", metavar="N", min=0,
+        show_default=False,
+    ),
 ]
 Planned = Annotated[
     int,
