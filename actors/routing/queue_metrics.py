@@ -20,7 +20,7 @@ NO_METRICS: Final = (
     "name the server's own metrics, not those of a gateway in front of it; SGLang has them with --enable-metrics, "
     "llama.cpp with --metrics"
 )
-"""What to do where the metrics that a user named tell nothing of a queue."""
+"""Advice where the metrics that a user named tell nothing of a queue."""
 
 
 async def queue_metrics(

@@ -354,7 +354,7 @@ def join_waits_for_all(patch: Patch) -> None:
 @planted("the user's concurrency bounds what is out")
 def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(step, "room", lambda k: 1_000)
-    patch.setattr(request, "way", lambda k, lane=0: 0)
+    patch.setattr(request, "way", lambda k, lane=0, tried=0: 0)
 
 
 @planted("a job that was resumed after a blocked account sends one call alone", 267, likely=troubled("blocked"))

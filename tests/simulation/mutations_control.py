@@ -65,7 +65,7 @@ def lease_without_quarantine(patch: Patch) -> None:
 def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(leases, "_terms", lambda state, pool, route, hold, share: (-1, ""))
     choose = pools.choose
-    patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
+    patch.setattr(pools, "choose", lambda states, peers=0: choose([BreakerState.CLOSED for _ in states], peers))
 
 
 @planted("never more than n probes are unresolved", 65, likely=troubled("overloaded", "hangs"))

@@ -42,8 +42,8 @@ def parked_for_ever(patch: Patch) -> None:
 def lanes_share_permits(patch: Patch) -> None:
     way = permits.way
 
-    def any_way(k: Any, lane: int = 0) -> int:
-        found = way(k, lane)
+    def any_way(k: Any, lane: int = 0, tried: int = 0) -> int:
+        found = way(k, lane, tried)
         here = k.terms.lane_places(lane)[0]
         return found if found >= 0 or not any(share.free(k.at_s) for share in k.shares) else here
 
