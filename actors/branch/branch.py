@@ -297,6 +297,7 @@ class Branch:
         CPU.
         """
         clock, bound_of, door_of = self._clock, self._bound.of, self._keys.open_route
+        preparing = self._credentials.preparing
         while queue:
             under = queue.popleft()
             verdict = under.verdict
@@ -309,6 +310,9 @@ class Branch:
             try:
                 route = door_of(under.family, call.route)
                 model = route.model
+                if preparing and model in preparing:
+                    under.begun_s = clock()
+                    await asyncio.wait((preparing[model],))
                 if route.breaker.shut:
                     route.breaker.admit(call.generation)
                 if not under.within and bound_of(call.body) > call.prompt_tokens_max:

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.branch.in_flight import InFlightCall
 from actors.branch.model_registry import ModelRegistry, family_of
+from actors.ports.model import Model
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 
 
@@ -28,8 +29,9 @@ class CredentialExchange:
         self._waiting: dict[str, list[InFlightCall]] = {}
         """Calls that wait for a credential, by job family (see ``family_of``)."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self.preparing = 0
-        """Models that are being prepared now, for example a local server that loads its weights."""
+        self.preparing: dict[Model, asyncio.Task[None]] = {}
+        """Preparations under way by model, for example of a local server that loads its weights. A call waits for its
+        model's before it begins: seconds of imports are no duration of an answer."""
 
     @property
     def waiting(self) -> int:
@@ -42,7 +44,7 @@ class CredentialExchange:
         for model in self._keys.add(family, connection):
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
-                self._in_background(self._prepare(prepare))
+                self.preparing[model] = self._in_background(self._prepare(model, prepare))
         if waiting := self._waiting.pop(family, []):
             self._enqueue(waiting)
 
@@ -77,17 +79,17 @@ class CredentialExchange:
         for task in self._tasks:
             task.cancel()
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _prepare(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.preparing += 1
+    async def _prepare(self, model: Model, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await prepare()
         finally:
-            self.preparing -= 1
+            del self.preparing[model]
 
     async def _ask_peers(self, job: str, peers: tuple[str, ...]) -> None:
         for peer in peers:

@@ -133,17 +133,26 @@ class HttpModel:
         outcome = await self._sent(form, sent, timeout_s, silence_s, progress)
         if type(outcome) is not Failure:
             return outcome
+        until_s = begun_s + timeout_s
+        return await self._repeated(
+            outcome, used, form, body, sent, streamed, variant, until_s, silence_s, progress
+        )  # fmt: skip
+
+    async def _repeated(
+        self, failure: Failure, used: Credential, form: WireForm, body: bytes, sent: bytes, streamed: bool,
+        variant: Variant, until_s: float, silence_s: float | None, progress: Callable[[int], None] | None,
+    ) -> Reply | Failure:  # fmt: skip
+        """Return the outcome of a request that failed: repeated where it was refused for its key `used`, and that was
+        renewed, or for a field that the server does not know. Apart from `call`: closures would slow its variables."""
 
         async def again(repeated: bytes) -> Reply | Failure:
-            left_s = timeout_s - (time.monotonic() - begun_s)
+            left_s = until_s - time.monotonic()
             return await self._sent(form, repeated, max(left_s, 0.001), silence_s, progress)
-
-        if await self._keys.after(outcome, used):
-            outcome = await again(sent)
 
         async def other(variant: Variant) -> Reply | Failure:
             return await again(form.body(body, streamed, variant))
 
+        outcome = await again(sent) if await self._keys.after(failure, used) else failure
         outcome = await self._spelled_otherwise(form, outcome, variant, other)
         if not isinstance(outcome, Failure):
             return outcome

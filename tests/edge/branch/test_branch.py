@@ -115,6 +115,41 @@ def test_the_time_for_which_a_prompt_is_counted_counts_for_nothing() -> None:
     on_stage(play, model)
 
 
+class Prepared(Model):
+    """Model that takes seconds to get ready; a call waits for that, as the client of an API does."""
+
+    def __init__(self, preparing_s: float, pause_s: float) -> None:
+        super().__init__(pause_s=pause_s)
+        self.preparing_s = preparing_s
+        self.ready = asyncio.Event()
+
+    async def prepare(self) -> None:
+        await asyncio.sleep(self.preparing_s)
+        self.ready.set()
+
+    async def call(self, body: bytes, **options: Any) -> Any:
+        await self.ready.wait()
+        return await super().call(body, **options)
+
+
+def test_the_time_for_which_a_model_is_prepared_counts_for_nothing() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1, timeout_s=5))
+        await asyncio.sleep(8)
+        assert [e.elapsed_s for _, e in scene.channel.heard] == [3.0]
+
+    on_stage(play, Prepared(4.0, 3.0))
+
+
+def test_a_preparation_that_hangs_ends_with_the_deadline_of_the_attempt() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1, timeout_s=5))
+        await asyncio.sleep(6)
+        assert scene.channel.kinds() == [FailureKind.TIMED_OUT]
+
+    on_stage(play, Prepared(1e9, 3.0))
+
+
 def test_what_has_no_key_yet_and_is_abandoned_is_told_at_once() -> None:
     async def whole() -> None:
         scene = Scene()

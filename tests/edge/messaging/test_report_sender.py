@@ -197,7 +197,7 @@ def test_it_is_starting_while_its_client_is_being_imported() -> None:
             await asyncio.sleep(5)
 
     async def play(scene: Scene) -> None:
-        assert (await scene.branch.beat("j"))["phase"] == "idle"
+        assert (await scene.branch.beat("j"))["phase"] == "starting"
         await asyncio.sleep(1)
         assert (await scene.branch.beat("j"))["phase"] == "starting"
         await asyncio.sleep(5)
