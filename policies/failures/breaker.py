@@ -29,6 +29,9 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     volume_min: int = 20
     """Results below which no share is judged: of 20 calls that fail with one chance in five, half fail once in 400
     times."""
+    failures_alone: int = 5
+    """Failures that open the breaker while the window holds nothing else, so that few rows reach a fallback too. A run
+    of five is the default of Envoy (consecutive_5xx) and of pybreaker (fail_max)."""
     failure_share: float = 0.5
     """Share of failed results that opens the breaker."""
     slow_share: float = 0.9
@@ -54,7 +57,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between two probes of a blocked account."""
 
     def __post_init__(self) -> None:
-        for name in ("window_count", "volume_min", "probes"):
+        for name in ("window_count", "volume_min", "failures_alone", "probes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
         for name in ("window_s", "open_s", "open_max_s", "blocked_open_s", "retry_after_max_s"):
@@ -77,8 +80,8 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 ROUTE: Final = BreakerPolicy()
 """Settings of a route's breaker."""
-TOOL: Final = BreakerPolicy(volume_min=10, open_s=2.0, probes=1)
-"""Settings of a tool's breaker."""
+TOOL: Final = BreakerPolicy(volume_min=10, failures_alone=10, open_s=2.0, probes=1)
+"""Settings of a tool's breaker. A run of failures may be the fault of what the tool was given."""
 NODE: Final = BreakerPolicy(window_count=10, window_s=120.0, volume_min=4, open_s=30.0, open_max_s=300.0, probes=1)
 """Settings of a node's breaker. While it is closed only deaths are reported, so four deaths in two minutes open it.
 Half open, one branch or worker is placed on the node: its first settled work is the good answer, its death the bad
@@ -319,12 +322,14 @@ def _counted(policy: BreakerPolicy, breaker: Breaker, new: ResultTally, draw: fl
     else:
         window.append(new)
     total = _trimmed(policy, window, new.at_s)
-    if total < policy.volume_min:
+    if total < min(policy.volume_min, policy.failures_alone):
         return None
     bad = slow = 0.0
     for tally in window:
         bad += tally.bad
         slow += tally.slow
+    if total < policy.volume_min and (bad < total or total < policy.failures_alone):
+        return None
     failing = bad >= policy.failure_share * total
     if not failing and slow < policy.slow_share * total:
         return None

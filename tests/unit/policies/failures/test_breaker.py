@@ -15,7 +15,9 @@ from tests.support.breaker_states import CLOSED, HALF_OPEN, OPEN, P, blocked, ha
 @pytest.mark.parametrize(
     ("good", "bad", "slow", "state"),
     [
-        (0, 19, 0, CLOSED),  # too few to say anything
+        (0, 4, 0, CLOSED),
+        (0, 5, 0, OPEN),  # nothing else is in the window
+        (1, 18, 0, CLOSED),  # too few to say anything
         (0, 20, 0, OPEN),
         (10, 10, 0, OPEN),
         (11, 9, 0, CLOSED),
@@ -73,12 +75,12 @@ def test_a_fifth_of_mixed_faults_does_not_open(seed: int) -> None:
 
 def test_what_is_older_than_the_window_is_forgotten() -> None:
     breaker = Breaker()
-    told(breaker, 0.0, bad=19)
+    told(breaker, 0.0, good=1, bad=18)
     told(breaker, 29.9, good=1)
     assert breaker.state is OPEN
 
     breaker = Breaker()
-    told(breaker, 0.0, bad=19)
+    told(breaker, 0.0, good=1, bad=18)
     told(breaker, 30.0, good=1)
     assert breaker.state is CLOSED
     assert sum(tally.total for tally in breaker.window) == 1
@@ -110,7 +112,7 @@ def test_void_results_count_for_nothing() -> None:
     breaker = Breaker()
     assert told(breaker, 1.0, void=10_000) is None
     assert breaker.window == []
-    told(breaker, 2.0, bad=19, void=500)
+    told(breaker, 2.0, good=1, bad=18, void=500)
     assert breaker.state is CLOSED  # they are no volume either
 
 

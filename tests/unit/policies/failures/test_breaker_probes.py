@@ -35,7 +35,7 @@ def test_one_bad_probe_opens_again_at_once() -> None:
 def test_what_opened_it_is_forgotten_when_it_has_closed() -> None:
     breaker = half_open(10.0)
     told(breaker, 11.0, good=3)
-    told(breaker, 11.5, bad=19)
+    told(breaker, 11.5, good=1, bad=18)
     assert breaker.state is CLOSED
     told(breaker, 12.0, bad=1)
     assert breaker.state is OPEN
