@@ -13,6 +13,8 @@ CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat compl
 """Remedy where a server answers that does not serve that API."""
 PAGE: Final = "see that --base-url and the key are right, and that no proxy is in the way (HTTPS_PROXY, NO_PROXY)"
 """Remedy where a call is refused by a page, which is of a proxy or a gateway rather than of the API."""
+LIMIT: Final = "the provider says that trying again does not help (x-should-retry), so put the account's limit right"
+"""Remedy where a limit is reached that waiting does not lift."""
 BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
 """Remedy where a server has no message batches."""
 

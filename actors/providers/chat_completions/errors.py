@@ -17,11 +17,12 @@ from typing import Any, Final
 import msgspec
 
 from actors.providers.anthropic.errors import ERRORS as MESSAGES_ERRORS
+from actors.providers.chat_completions.rate_limit_headers import wait_until_reset_s
 from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
 from actors.providers.registry import Provider
 from actors.providers.remedies import CHAT_ADDRESS, MODEL
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
-from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s
+from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
 from policies.failures.failure import Failure, FailureKind
 
@@ -129,10 +130,16 @@ class ChatFailures(FailureReader):
         """Return the failure in a response; a status inside its error counts where the response has a good one."""
         if status < 400:
             status = status_in(body) or status
-        failure = super().of_response(status, headers, body, path)
-        if failure.retry_after_s is None and failure.kind in (FailureKind.THROTTLED, FailureKind.OVERLOADED):
-            return msgspec.structs.replace(failure, retry_after_s=wait_in(body))
-        return failure
+        return super().of_response(status, headers, body, path)
+
+    def wait_s(self, kind: FailureKind, headers: Mapping[str, str], body: bytes) -> float | None:
+        """Return the seconds that the provider asks us to wait: in Retry-After, in its error, or until its limit is
+        reset."""
+        asked = self.retry_after_s(headers)
+        if asked is not None or kind not in (FailureKind.THROTTLED, FailureKind.OVERLOADED):
+            return asked
+        inside = wait_in(body, headers)
+        return wait_until_reset_s(headers, headers) if inside is None else inside
 
     def read_error(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
         """Return name, message and details of an error (`read_chat_error`)."""
@@ -182,17 +189,25 @@ def status_in(body: bytes) -> int:
     return code if isinstance(code, int) and 400 <= code < 600 else 0
 
 
-def wait_in(body: bytes) -> float | None:
-    """Return the seconds that an error asks to wait: Google's `RetryInfo`, or words; None where it asks for none."""
+def wait_in(body: bytes, headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that an error asks to wait: Google's `RetryInfo`, OpenRouter's headers within it, or words;
+    None where it asks for none. `headers`: those of the response, whose Date is the provider's clock."""
     error = _error_object(body)
     if error is None:
         return None
+    metadata = error.get("metadata")
+    limits = metadata.get("headers") if isinstance(metadata, dict) else None
+    if isinstance(limits, dict):
+        named = {str(name).lower(): str(value) for name, value in limits.items()}
+        for found in (retry_after_s(named), wait_until_reset_s(named, headers)):
+            if found is not None:
+                return found
     details = error.get("details")
     for each in details if isinstance(details, list) else ():
         if isinstance(each, dict) and str(each.get("@type", "")).endswith("google.rpc.RetryInfo"):
             return _bounded(duration_s(str(each.get("retryDelay", ""))))
-    found = _TRY_AGAIN.search(str(error.get("message", ""))[:2_000])
-    return _bounded(duration_s(found[1])) if found else None
+    words = _TRY_AGAIN.search(str(error.get("message", ""))[:2_000])
+    return _bounded(duration_s(words[1])) if words else None
 
 
 def refuses_field(outcome: object, field: str) -> bool:

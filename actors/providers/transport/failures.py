@@ -16,15 +16,19 @@ import msgspec
 
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS, MODEL, PAGE
+from actors.providers.remedies import ADDRESS, LIMIT, MODEL, PAGE
 from actors.providers.transport.body import json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.told_retry import obeyed
 
 MESSAGE_CHARS_MAX: Final = 500
 """Characters of a failure's message, which is journalled and shown; what names the cause stands first."""
+
+SHOULD_RETRY: Final = "x-should-retry"
+"""Header by which a server says whether a request may be repeated (`policies.failures.told_retry`)."""
 
 _BODY_CHARS_READ: Final = 4_000
 _PROXY_AUTH_REQUIRED: Final = 407
@@ -86,6 +90,9 @@ class FailureReader:
         kind, remedy = classified(self.vocabulary, status, error_type, message, details)
         if status == _PROXY_AUTH_REQUIRED:
             kind = FailureKind.UNAUTHORISED
+        wait_s = self.wait_s(kind, headers, body)
+        if (told := headers.get(SHOULD_RETRY)) is not None and (obeying := obeyed(kind, told, wait_s)) is not kind:
+            kind, remedy = obeying, remedy or (LIMIT if obeying is FailureKind.BLOCKED else "")
         text = page_text(message)
         if path and is_misdirected(kind, status, text, bool(error_type) or has_error(body)):
             kind, remedy = FailureKind.BLOCKED, self.remedy_of(path)
@@ -98,7 +105,7 @@ class FailureReader:
             self.line(message or f"the provider answered with status {status} and no explanation", remedy),
             status,
             self.redact(error_type)[:100],
-            self.retry_after_s(headers),
+            wait_s,
         )
 
     def where(self, path: str) -> str:
@@ -110,6 +117,10 @@ class FailureReader:
     def remedy_of(self, path: str) -> str:
         """Return what to do where the server has no such path."""
         return ADDRESS
+
+    def wait_s(self, kind: FailureKind, headers: Mapping[str, str], body: bytes) -> float | None:
+        """Return the seconds that the provider asks us to wait after a failure of this kind, wherever it says so."""
+        return self.retry_after_s(headers)
 
     def retry_after_s(self, headers: Mapping[str, str]) -> float | None:
         """Return the seconds that the provider asks us to wait, in the headers that HTTP has for it; None where it asks

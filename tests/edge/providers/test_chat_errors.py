@@ -202,9 +202,67 @@ def headers(**values: str) -> dict[str, str]:
          ReportedBucket(), ReportedBucket(18_000, 17_997, 0.00766)),
         (headers(limit_tokens_minute="500000", remaining_tokens_minute="499990"),  # Mistral
          ReportedBucket(), ReportedBucket(500_000, 499_990, None)),
+        (headers(limit_tokens_minute="5000000", remaining_tokens_minute="4999911", tokens_query_cost="52",
+                 limit_req_minute="720", remaining_req_minute="717"),  # Mistral: mistralai/client-ts#169
+         ReportedBucket(720, 717, None), ReportedBucket(5_000_000, 4_999_911, None)),
+        (headers(limit_requests_day="1000000000", limit_tokens_minute="60000", remaining_requests_day="999997455",
+                 remaining_tokens_minute="59000", reset_requests_day="33011.38", reset_tokens_minute="11.38"),  # Cerebras
+         ReportedBucket(), ReportedBucket(60_000, 59_000, 11.38)),
+        (headers(limit="10", remaining="9", reset="1") | {"x-tokenlimit-limit": "3000", "x-tokenlimit-remaining": "2900"},
+         ReportedBucket(600, 9, 1.0), ReportedBucket(180_000, 2_900, 1.0)),  # Together: limits of a second
+        (headers(limit="0.5", remaining="0") | {"x-tokenlimit-limit": "0.001"},
+         ReportedBucket(30, 0, None), ReportedBucket()),
     ],
 )  # fmt: skip
 def test_limits_in_headers(given: dict[str, str], requests: ReportedBucket, tokens: ReportedBucket) -> None:
+    """Headers made by hand from each provider's documentation (the sources: ``rate_limit_headers``)."""
     assert reports_limits(given)
     assert rate_limits(given) == RateLimits(requests, tokens)
     assert not reports_limits({"content-type": "application/json"})
+
+
+def test_a_limit_whose_window_is_untold_is_no_rate() -> None:
+    openrouter = headers(limit="50", remaining="3", reset="1788912000000")
+    assert not reports_limits(openrouter)
+    assert rate_limits(openrouter) == RateLimits()
+
+
+NOW = "Sun, 29 Nov 2026 12:00:00 GMT"
+NOW_S = 1_795_953_600
+
+
+def free(reset: object, remaining: str = "0") -> dict[str, Any]:
+    """OpenRouter's error of a free model, as https://openrouter.ai/docs/api_reference/limits describes it."""
+    named = {"X-RateLimit-Limit": "8", "X-RateLimit-Remaining": remaining, "X-RateLimit-Reset": reset}
+    message = "Rate limit exceeded: limit_rpm/qwen/qwen3-coder"
+    return {"error": {"message": message, "code": 429, "metadata": {"headers": named, "provider_name": None}}}
+
+
+SLOW = {"error": {"message": "slow", "type": "dynamic_request_limited"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "given", "wait_s"),
+    [
+        (429, free(f"{NOW_S + 40}000"), {}, 40.0),  # OpenRouter: Unix time in milliseconds
+        (200, free(f"{NOW_S + 40}000"), {}, 40.0),
+        (429, free(NOW_S + 40), {}, 40.0),
+        (429, free(f"{NOW_S + 3 * 86_400}000"), {}, 86_400.0),  # a day at most
+        (429, free(f"{NOW_S - 5}000"), {}, 0.0),
+        (429, free(f"{NOW_S + 40}000", remaining="3"), {}, None),  # another limit than this one
+        (429, free("soon"), {}, None),
+        (429, free(f"{NOW_S + 40}000"), {"retry-after": "7"}, 7.0),
+        (429, {"error": {"message": "x", "metadata": {"headers": {"Retry-After": 9}}}}, {}, 9.0),
+        (429, SLOW, headers(reset="2", remaining="0"), 2.0),  # Together: "the suggested retry interval"
+        (503, SLOW, headers(reset="1.5"), 1.5),
+        (429, SLOW, headers(reset=f"{NOW_S + 12}"), 12.0),
+        (429, SLOW, headers(reset="6m0s"), 360.0),
+        (429, SLOW, headers(reset="2", remaining="5"), None),
+        (429, SLOW, headers(reset_requests="12ms", remaining_requests="0"), None),  # when the bucket is full, not free
+        (500, SLOW, headers(reset="2"), None),
+        (429, {"error": {"message": "Please try again in 3s."}}, headers(reset="60"), 3.0),
+    ],
+)  # fmt: skip
+def test_a_wait_until_a_limit_is_reset(status: int, body: Any, given: dict[str, str], wait_s: float | None) -> None:
+    found = read(status, body, date=NOW, **given)
+    assert found.retry_after_s == wait_s, found
