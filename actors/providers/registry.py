@@ -57,12 +57,14 @@ CHAT_PARAMETERS: Final = (
 (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html), the others of OpenAI (``CompletionCreateParams``
 of the package ``openai`` 3.57)."""
 RESPONSES_PARAMETERS: Final = (
-    "include", "max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
-    "reasoning_effort", "safety_identifier", "store", "temperature", "top_logprobs", "top_p", "truncation", "verbosity",
+    "include", "logprobs", "max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+    "reasoning", "reasoning_effort", "safety_identifier", "store", "temperature", "top_logprobs", "top_p", "truncation",
+    "verbosity",
 )  # fmt: skip
 """Fields of OpenAI's Responses API that the canonical form does not have (``ResponseCreateParams`` of the package
-``openai`` 3.57), and ``reasoning_effort`` and ``verbosity`` as chat completions name them. Left out are those that lead
-to what is kept at the provider (``previous_response_id``, ``conversation``, ``prompt``, ``background``)."""
+``openai`` 3.57), and ``logprobs``, ``reasoning_effort`` and ``verbosity`` as chat completions name them. Left out are
+those that lead to what is kept at the provider (``previous_response_id``, ``conversation``, ``prompt``,
+``background``)."""
 CHAT_PATHS: Final = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/v1/messages")
 """Paths below the root of OpenAI's APIs, and that of the Messages API beside them."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
@@ -344,8 +346,8 @@ _ROWS: Final = (
         key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
         server_key_variable="CORTEX_SERVER_KEY", secret_variables=("OPENAI_ADMIN_KEY",),
         setting_headers="openai-", price_id="openai", context_window=128_000, limits_each_model=True,
-        parameters=RESPONSES_PARAMETERS, structured=GPT_STRUCTURED, checks=_RESPONSES_CHECKS, telemetry="openai",
-        limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
+        parameters=RESPONSES_PARAMETERS, structured=GPT_STRUCTURED, logprobs=True, checks=_RESPONSES_CHECKS,
+        telemetry="openai", limits_told="x-ratelimit-*", tested=("simulated", "by hand"),
     ),
     Provider(
         name="azure-responses", title="Azure OpenAI", client=RESPONSES_CLIENT, of_account="azure", errors=_CHAT_ERRORS,
@@ -355,7 +357,7 @@ _ROWS: Final = (
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
         key_variable="AZURE_OPENAI_API_KEY", hidden_variables=_AZURE_SECRETS, advice=_AZURE_ADVICE, price_id="azure",
         context_window=128_000, limits_each_model=True,
-        parameters=RESPONSES_PARAMETERS, checks=_RESPONSES_CHECKS, telemetry="azure.ai.openai",
+        parameters=RESPONSES_PARAMETERS, logprobs=True, checks=_RESPONSES_CHECKS, telemetry="azure.ai.openai",
         limits_told="x-ratelimit-*",
     ),
     _compatible(
@@ -386,7 +388,8 @@ _ROWS: Final = (
         limits_told="x-ratelimit-*", embeddings=EMBEDDING_CLIENT,
     ),
     _compatible(
-        "together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY", embeddings=EMBEDDING_CLIENT
+        "together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY", embeddings=EMBEDDING_CLIENT,
+        limits_told="x-ratelimit-*",
     ),
     _compatible(
         "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool", logprobs=True,

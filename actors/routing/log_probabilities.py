@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from actors.ports.model import Model
-from actors.providers.registry import API_TITLES, CHAT_CLIENT, is_own_server
+from actors.providers.registry import API_TITLES, CHAT_CLIENT, RESPONSES_CLIENT, is_own_server
 from actors.routing.endpoints import whereto
 from actors.routing.model_spec import ModelSpec, SetupError, spread
 from cortex.programs.parts.choice_columns import TOP_DEFAULT
@@ -48,9 +48,9 @@ def _lacking(spec: ModelSpec, top: int, environ: Mapping[str, str]) -> str:
         return f"--top-logprobs {top}: {row.title} gives {most} at most: give that, or less"
     if row.client == CHAT_CLIENT:
         return f"--logprobs: {row.title} gives no log probabilities: {_LEAVE}"
-    chat = API_TITLES[CHAT_CLIENT]
-    if own or row.of_account:
-        api = API_TITLES.get(row.client, row.title)
-        return f"--logprobs: {api} gives no log probabilities here: give --api chat for {chat}, or {_LEAVE}"
+    if own:
+        api, chat, responses = (API_TITLES[each] for each in (row.client, CHAT_CLIENT, RESPONSES_CLIENT))
+        ways = f"--api chat for {chat}, or --api responses for {responses}"
+        return f"--logprobs: {api} has no log probabilities: give {ways}, or {_LEAVE}"
     name = f"the {row.title}" if row.by_model else row.title
-    return f"--logprobs: {name} gives no log probabilities: {_LEAVE}, or give --provider openai, for {chat}"
+    return f"--logprobs: {name} gives no log probabilities: {_LEAVE}, or give --provider openai"

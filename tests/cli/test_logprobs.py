@@ -52,16 +52,19 @@ def test_in_each_format_and_over_http_as_in_process(cortex: Any, monkeypatch: py
     read = pq.read_table("o.parquet")
     assert [str(read.schema.field(name).type) for name in CHANCES] == ["double", "double"]
     assert [[row[name] for name in CHANCES] for row in read.to_pylist()] == chances
-    monkeypatch.setenv("OPENAI_API_KEY", "k")  # a command takes the keys out of the environment
+    lines = {}
     with simulated("error=0") as url:
-        done = cortex("batch", "t.csv", *TYPED, "--ordered", "-o", "h.jsonl", "--model", "sim-1", "--api", "chat",
-                      "--base-url", url, "--job", "b")  # fmt: skip
-        assert done.code == 0, done.err
-        assert cortex("batch", "t.csv", *TYPED, "-o", "h.jsonl", "--ordered", "--model", "sim-1", "--api", "chat",
-                      "--base-url", url, "--job", "b").code == 0  # fmt: skip
-        assert stats(url)["worked"] == 6
-    lines = [json.loads(line) for line in Path("h.jsonl").read_text().splitlines()]
-    assert all(0.5 < line[name] < 1 for line in lines for name in CHANCES)
+        for api in ("chat", "responses"):
+            job = ("batch", "t.csv", *TYPED, "--ordered", "-o", f"{api}.jsonl", "--model", "sim-1", "--api", api,
+                   "--base-url", url, "--job", api)  # fmt: skip
+            for _ in range(2):
+                monkeypatch.setenv("OPENAI_API_KEY", "k")  # a command takes the keys out of the environment
+                done = cortex(*job)
+                assert done.code == 0, done.err
+            lines[api] = [json.loads(line) for line in Path(f"{api}.jsonl").read_text().splitlines()]
+        assert stats(url)["worked"] == 12
+    assert all(0.5 < line[name] < 1 for line in lines["chat"] for name in CHANCES)
+    assert lines["responses"] == lines["chat"]
 
 
 def test_a_text_answer_has_the_probability_of_its_tokens(cortex: Any) -> None:
@@ -75,7 +78,7 @@ def test_a_text_answer_has_the_probability_of_its_tokens(cortex: Any) -> None:
     ("options", "text"),
     [
         (("--model", "claude-haiku-4-5"), "--provider openai"),
-        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--api", "messages"), "give --api chat"),
+        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--api", "messages"), "or --api responses for"),
         (("--model", "m", "--provider", "groq", "--schema-as", "prompt"), "Groq gives no log probabilities"),
         (("--model", "gpt-4.1", "--provider", "openai", "--top-logprobs", "21"), "OpenAI gives 20 at most"),
         (("--model", "sim", "--via", "batches"), "leave --via out"),

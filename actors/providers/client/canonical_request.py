@@ -212,7 +212,10 @@ class FieldTranslator:
 
 
 def _both(one: msgspec.Raw, other: msgspec.Raw) -> msgspec.Raw:
-    """Return the fields of two JSON objects in one; the other value where one of them is no object."""
+    """Return the fields of two JSON objects in one, or the values of two lists, each once; else the other value."""
     fields, more = msgspec.json.decode(one), msgspec.json.decode(other)
-    objects = isinstance(fields, dict) and isinstance(more, dict)
-    return msgspec.Raw(msgspec.json.encode(fields | more)) if objects else other
+    if isinstance(fields, dict) and isinstance(more, dict):
+        return msgspec.Raw(msgspec.json.encode(fields | more))
+    if isinstance(fields, list) and isinstance(more, list):
+        return msgspec.Raw(msgspec.json.encode([*fields, *(each for each in more if each not in fields)]))
+    return other

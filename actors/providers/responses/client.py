@@ -7,6 +7,8 @@ import re
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
 from actors.providers.chat_completions.client import declined
 from actors.providers.chat_completions.errors import ChatFailures
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
@@ -14,14 +16,19 @@ from actors.providers.client.key_dialect import DEFAULT, KeyDialect
 from actors.providers.client.keyed_model import KeyedModel
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
-from actors.providers.registry import load, row_of
+from actors.providers.credentials.credential import Credential
+from actors.providers.registry import Provider, load, row_of
 from actors.providers.remedies import RESPONSES_ADDRESS
-from actors.providers.responses.request import responses_body
+from actors.providers.responses.request import counted_body, responses_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
+from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
 
 RESPONSES: Final = "/responses"
+COUNTER: Final = "/responses/input_tokens"
+"""Path of the counter of tokens, which is free of charge
+(https://platform.openai.com/docs/api-reference/responses/input-tokens)."""
 _UNREADABLE_THOUGHTS: Final = re.compile(r"\bencrypted[_ ]content\b", re.IGNORECASE)
 """Words of a refusal of thoughts that another organisation or server has encrypted: "The encrypted content … could not
 be verified.", code ``invalid_encrypted_content`` (https://github.com/openai/codex/issues/8145)."""
@@ -50,9 +57,43 @@ RESPONSES_FORM: Final = WireForm(
 )  # fmt: skip
 
 
-def model_of(spec: ClientSpec) -> KeyedModel:
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+class ResponsesModel(KeyedModel):
+    """Model (`actors.ports.model.Model`) behind the Responses API. A server without its counter of tokens is asked for
+    it once."""
+
+    def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
+        dialect: KeyDialect = load(row.dialect) if row.dialect else DEFAULT
+        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, ResponsesVariant())
+        self._counter_missing = False
+
+    @property
+    def counts_tokens(self) -> bool:
+        """False if ``count_tokens`` returns None in any case."""
+        return not self._counter_missing
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Return the input tokens of a request by the server's count; None where it has none, for any reason."""
+        if self._counter_missing:
+            return None
+        try:
+            assert isinstance(self._variant, ResponsesVariant)
+            asked = counted_body(body, self._variant.thoughts)
+            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
+            status, headers, data = await self.look(COUNTER, asked, timeout_s)
+            if status == 200:
+                return msgspec.json.decode(data, type=_Count).input_tokens
+            unknown_model = self.refusal_of(status, headers, data).kind is FailureKind.BLOCKED
+            self._counter_missing = status in NO_SUCH_PATH and not unknown_model
+        except Exception:  # a missing count is no failure
+            return None
+        return None
+
+
+def model_of(spec: ClientSpec) -> ResponsesModel:
     """Return the client for an account: ``Provider.client`` of every provider that serves the Responses API."""
     assert spec.credential is not None, "the account of such a provider has a credential"
-    row = row_of(spec.provider or spec.credential.provider)
-    dialect: KeyDialect = load(row.dialect) if row.dialect else DEFAULT
-    return KeyedModel(RESPONSES_FORM, dialect, spec, row, spec.credential, ResponsesVariant())
+    return ResponsesModel(spec, row_of(spec.provider or spec.credential.provider), spec.credential)

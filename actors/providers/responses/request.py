@@ -51,6 +51,14 @@ THOUGHTS_PREFIX: Final = "rs_"
 """Beginning of the ids of items of reasoning at OpenAI. The signature of a thought is its id, a colon, and its
 encrypted form."""
 
+LOGPROBS: Final = "message.output_text.logprobs"
+"""Value of ``include`` that asks for the log probabilities of the answer's tokens."""
+COUNTED_FIELDS: Final = frozenset({
+    "input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools", "truncation",
+})  # fmt: skip
+"""Fields that the counter of tokens takes (``InputTokenCountParams`` of the package ``openai`` 3.57), without those
+that lead to what is kept at the provider."""
+
 _API: Final = "responses"
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
@@ -76,6 +84,12 @@ def responses_body(body: bytes, streamed: bool = False, thoughts: bool = True) -
     if streamed:
         made["stream"] = True
     return _encode(made)
+
+
+def counted_body(body: bytes, thoughts: bool = True) -> bytes:
+    """Return the body that asks for the number of tokens of a canonical request. Raises `Untranslatable`."""
+    fields = FIELDS.decode(responses_body(body, thoughts=thoughts))
+    return _encode({name: value for name, value in fields.items() if name in COUNTED_FIELDS})
 
 
 def _quick(body: bytes) -> bytes:
@@ -230,6 +244,10 @@ def _verbosity(verbosity: str) -> dict[str, Any]:
     return {"text": {"verbosity": verbosity}}
 
 
+def _logprobs(wanted: bool) -> dict[str, Any]:
+    return {"include": [LOGPROBS]} if wanted else {}
+
+
 def _stop(sequences: list[str]) -> dict[str, Any]:
     if sequences:
         raise Untranslatable(f"stop_sequences: {_API} have no such field: leave it out, or give --api chat")
@@ -246,5 +264,6 @@ _TRANSLATIONS: Final[Translations] = {
     "service_tier": tier_of,
     "reasoning_effort": _effort,
     "verbosity": _verbosity,
+    "logprobs": _logprobs,
 }
 _FIELDS: Final = FieldTranslator(_TRANSLATIONS, frozenset(RESPONSES_PARAMETERS) - _TRANSLATIONS.keys(), _API)

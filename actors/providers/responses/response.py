@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from actors.providers.chat_completions.logprobs import canonical_logprobs
 from actors.providers.chat_completions.response import input_of, name_in, reply_of, split_usage, text_reply
 from actors.providers.responses.request import THOUGHTS_PREFIX
 from actors.providers.transport.body import UnreadableAnswer
@@ -33,6 +34,7 @@ _UNFINISHED: Final = frozenset({"queued", "in_progress", "cancelled"})
 class _Text(msgspec.Struct, gc=False):
     text: str
     type: Literal["output_text"]
+    logprobs: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -107,7 +109,8 @@ def read_response(body: bytes, charset: str = "") -> Reply:
         raise UnreadableAnswer(f"the answer is no response: it has no output, but {', '.join(list(found)[:8])}")
     stop_reason = _stop_reason(status, reason, content, refused)
     usage = usage_of(found, bool(content))
-    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")))
+    logprobs = canonical_logprobs({"content": _logprobs(output)}, "".join(each.get("text", "") for each in content))
+    return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")), logprobs)
 
 
 def _stop_reason(status: str, reason: str, content: list[dict[str, Any]], refused: bool) -> str:
@@ -167,6 +170,14 @@ def _content(items: list[Any], cut: bool) -> tuple[list[dict[str, Any]], bool]:
                 blocks.append({"type": "text", "text": text or refusal})
             refused = refused or bool(refusal)
     return blocks, refused
+
+
+def _logprobs(items: list[Any]) -> list[Any]:
+    """Return the log probabilities of the tokens of all texts of an output, in the form of chat completions."""
+    contents = [item.get("content") for item in items if isinstance(item, dict)]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    listed = [part.get("logprobs") for part in parts if part.get("type") == "output_text"]
+    return [each for entries in listed if isinstance(entries, list) for each in entries]
 
 
 def _said(content: Any) -> tuple[str, str]:

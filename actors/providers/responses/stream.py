@@ -39,6 +39,8 @@ class ResponseAssembler(EventStream):
         self._open: set[int] = set()
         """Items whose end has not come."""
         self._pieces: dict[tuple[int, int, str], list[str]] = {}  # text that grows, joined once at the end
+        self._logprobs: dict[tuple[int, int], list[Any]] = {}
+        """Log probabilities that came with the pieces, by place of item and part."""
 
     @property
     def whole(self) -> bool:
@@ -52,9 +54,10 @@ class ResponseAssembler(EventStream):
         if self._last is None:
             kind = UnreadableAnswer if self._begun_answer() else UnreadableResponse
             raise kind("the stream was cut before the response was whole")
-        if self._last.get("output"):
-            return json_bytes(self._last)
-        return json_bytes(self._last | {"output": self._put_together()})
+        output = self._last.get("output") or self._put_together()
+        if self._logprobs:
+            self._tell(output)
+        return json_bytes(self._last | {"output": output})
 
     def take(self, text: bytes, name: bytes) -> None:
         """Take the data of one event."""
@@ -107,6 +110,19 @@ class ResponseAssembler(EventStream):
             self._open.add(index)
         at = event.get("content_index", 0) if part else 0
         self._pieces.setdefault((index, at, f"{part}:{field}"), []).append(delta)
+        if told := event.get("logprobs"):
+            self._logprobs.setdefault((index, at), []).extend(told)
+
+    def _tell(self, output: Any) -> None:
+        """Add the log probabilities that came with the pieces to parts that end without them, as vLLM's do
+        (vllm-project/vllm#57326)."""
+        for (index, at), told in self._logprobs.items():
+            try:
+                part = output[index]["content"][at]
+                if not part.get("logprobs"):
+                    part["logprobs"] = told
+            except (LookupError, TypeError, AttributeError):  # the output has other items than the pieces
+                continue
 
     def _put_together(self) -> list[dict[str, Any]]:
         """Return the items, those without an end of their own from their pieces."""

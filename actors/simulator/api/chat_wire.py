@@ -108,20 +108,20 @@ def _block(part: dict[str, Any]) -> dict[str, Any]:
 
 def whole(facts: dict[str, Any]) -> bytes:
     """Return the body of a completion."""
-    entries = _logprobs(facts)
-    logprobs = {"content": entries, "refusal": None} if entries else None
-    choice = {"index": 0, "message": _message(facts), "logprobs": logprobs, "finish_reason": _finish(facts)}
+    entries = logprobs(facts)
+    told = {"content": entries, "refusal": None} if entries else None
+    choice = {"index": 0, "message": _message(facts), "logprobs": told, "finish_reason": _finish(facts)}
     return _encode(_head(facts, "chat.completion") | {"choices": [choice], "usage": _usage(facts)})
 
 
 def events(facts: dict[str, Any]) -> list[tuple[bytes, int]]:
     """Return the chunks of a stream, each with its number of output tokens; the usage comes last."""
-    message, logprobs = _message(facts), _logprobs(facts)
+    message, entries = _message(facts), logprobs(facts)
     calls = message.pop("tool_calls", [])
     found: list[tuple[bytes, int]] = [(_chunk(facts, {"role": "assistant", "content": ""}), 0)]
     for name in ("reasoning_content", "content", "refusal"):
         for at, text in enumerate(tokenizer.chunks(message.get(name) or "", STREAM_TOKENS)):
-            told = logprobs if name == "content" and not at else ()
+            told = entries if name == "content" and not at else ()
             found.append((_chunk(facts, {name: text}, None, told), tokenizer.count(text)))
     for at, call in enumerate(calls):
         first = {"index": at, **call, "function": {"name": call["function"]["name"], "arguments": ""}}
@@ -182,7 +182,7 @@ def _finish(facts: dict[str, Any]) -> str:
     return _FINISH[facts["stop_reason"]]
 
 
-def _logprobs(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def logprobs(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the log probabilities of a message's tokens in OpenAI's form."""
     return [
         _token(text, chance) | {"top_logprobs": [_token(*each) for each in others]}
@@ -204,9 +204,9 @@ def _usage(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chunk(
-    facts: dict[str, Any], delta: dict[str, Any], finish: str | None = None, logprobs: Sequence[Any] = ()
+    facts: dict[str, Any], delta: dict[str, Any], finish: str | None = None, entries: Sequence[Any] = ()
 ) -> bytes:
-    told = {"content": logprobs, "refusal": None} if logprobs else None
+    told = {"content": entries, "refusal": None} if entries else None
     choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
     return _event(_head(facts, "chat.completion.chunk") | {"choices": [choice], "usage": None})
 

@@ -18,6 +18,12 @@ BEHIND_CONTENT: Final = b',"parallel_tool_calls":'
 """Beginning of what stands behind the output of a response."""
 _REFUSAL: Final = "I cannot help with that."
 _CHOICES: Final = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
+COUNTED_FIELDS: Final = frozenset(
+    "conversation input instructions model parallel_tool_calls personality previous_response_id reasoning text "
+    "tool_choice tools truncation".split()
+)
+"""Fields that the counter of tokens takes (``InputTokenCountParams`` of the package ``openai`` 3.57)."""
+LOGPROBS: Final = "message.output_text.logprobs"
 _STATEFUL: Final = ("previous_response_id", "conversation", "prompt", "background")
 
 _encode = msgspec.json.Encoder().encode
@@ -41,6 +47,14 @@ def messages_request(body: bytes) -> bytes:
         return _encode(_messages_fields(given))
     except (LookupError, TypeError, AttributeError) as error:
         raise BadRequest(f"Invalid request: {type(error).__name__}: {error}") from None
+
+
+def counted_request(body: bytes) -> bytes:
+    """Return a request for the number of its tokens as one of the Messages API. Raises ``BadRequest``."""
+    made = messages_request(body)
+    if unknown := next((name for name in msgspec.json.decode(body) if name not in COUNTED_FIELDS), ""):
+        raise BadRequest(f"Unknown parameter: '{unknown}'.")
+    return made
 
 
 def _messages_fields(given: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +99,8 @@ def _others(given: dict[str, Any], system: list[str]) -> dict[str, Any]:
         ]
     if choice := given.get("tool_choice"):
         made["tool_choice"] = {"type": "tool", "name": choice["name"]} if isinstance(choice, dict) else _CHOICES[choice]
+    if LOGPROBS in (given.get("include") or ()):
+        made |= {"logprobs": True, "top_logprobs": given.get("top_logprobs") or 0}
     if (given.get("reasoning") or {}).get("effort") == "none":
         made["thinking"] = {"type": "disabled"}
     return made | ({"stream": True} if given.get("stream") else {})
@@ -151,14 +167,16 @@ def _pieces(item: dict[str, Any], where: dict[str, Any]) -> list[tuple[dict[str,
         part = item["content"][0]
         field = "refusal" if part["type"] == "refusal" else "text"
         kind, said = "response.refusal" if field == "refusal" else "response.output_text", part[field]
-        more = {"content_index": 0} | ({"logprobs": []} if field == "text" else {})
+        more = {"content_index": 0} | ({"logprobs": part["logprobs"]} if field == "text" else {})
+        bare = part | {field: ""} | ({"logprobs": []} if "logprobs" in part else {})
         around = [
             {"type": f"response.content_part.{name}", "content_index": 0, "part": each, **where}
-            for name, each in (("added", part | {field: ""}), ("done", part))
+            for name, each in (("added", bare), ("done", part))
         ]
+    later = more | ({"logprobs": []} if "logprobs" in more else {})
     pieces = [
-        ({"type": f"{kind}.delta", "delta": piece, **where, **more}, tokenizer.count(piece))
-        for piece in tokenizer.chunks(said, STREAM_TOKENS)
+        ({"type": f"{kind}.delta", "delta": piece, **where, **(later if at else more)}, tokenizer.count(piece))
+        for at, piece in enumerate(tokenizer.chunks(said, STREAM_TOKENS))
     ]
     done = {"type": f"{kind}.done", field: said, **where, **more}
     if item["type"] == "function_call":
@@ -208,7 +226,8 @@ def _output(facts: dict[str, Any], cut: bool) -> list[dict[str, Any]]:
             items.append({"id": name, "type": "function_call", "status": "completed", "call_id": block["id"],
                           "name": block["name"], "arguments": arguments})  # fmt: skip
         elif facts["stop_reason"] != "refusal":
-            part = {"type": "output_text", "text": block["text"], "annotations": [], "logprobs": []}
+            told = chat_wire.logprobs(facts)
+            part = {"type": "output_text", "text": block["text"], "annotations": [], "logprobs": told}
             items.append(_said(name, part, cut))
     if facts["stop_reason"] == "refusal":
         items.append(_said(f"{_name('msg', facts)}_r", {"type": "refusal", "refusal": _REFUSAL}, False))

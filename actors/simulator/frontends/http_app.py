@@ -132,7 +132,7 @@ class HttpApp:
     def _serves(self, path: str, of_chat: bool) -> bool:
         """Return whether a path belongs to the one API that is served. ``of_chat``: it is one of OpenAI's."""
         other = {CHAT_API: RESPONSES, RESPONSES_API: COMPLETIONS}.get(self._api)
-        return path != other and of_chat == (self._api != MESSAGES_API)
+        return not (other and path.startswith(other)) and of_chat == (self._api != MESSAGES_API)
 
     def _gate(self, request: web.BaseRequest) -> ErrorResponse | None:
         """Return an error unless the request has a key, in either of two headers, and the version of the API."""

@@ -1,7 +1,7 @@
 """OpenAI's APIs at the simulated provider: the same decisions and answers in those forms.
 
-``POST /v1/chat/completions`` and ``POST /v1/responses``, streamed too, ``POST /v1/embeddings``, and ``GET /v1/models``
-where the request has no version of the Messages API.
+``POST /v1/chat/completions`` and ``POST /v1/responses``, streamed too, ``POST /v1/responses/input_tokens``,
+``POST /v1/embeddings``, and ``GET /v1/models`` where the request has no version of the Messages API.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from actors.simulator.request import BadRequest
 COMPLETIONS: Final = "/v1/chat/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 RESPONSES: Final = "/v1/responses"
+COUNTER: Final = f"{RESPONSES}/input_tokens"
 FORMS: Final[Mapping[str, ModuleType]] = {
     COMPLETIONS: chat_wire, RESPONSES: responses_wire, EMBEDDINGS: embeddings_wire,
 }  # fmt: skip
@@ -51,7 +52,7 @@ class ChatRoutes:
 
     def takes(self, request: web.BaseRequest, path: str) -> bool:
         """Return whether a request is one of OpenAI's API."""
-        own = path in FORMS or self.batches.takes(path)
+        own = path in FORMS or path == COUNTER or self.batches.takes(path)
         return own or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
@@ -69,9 +70,9 @@ class ChatRoutes:
                 return self._refused(CREDIT)
             return await self.batches.handle(request, path)
         form = FORMS.get(path)
-        if request.method != ("POST" if form is not None else "GET"):
+        if request.method != ("POST" if form is not None or path == COUNTER else "GET"):
             return self._refused(_WRONG_METHOD)
-        if form is None:
+        if form is None and path != COUNTER:
             return self._models(path)
         if (request.content_length or 0) > self._bytes_max:
             return self._refused(_TOO_LARGE)
@@ -79,6 +80,9 @@ class ChatRoutes:
             given = await request.read()
             if given == EMPTY:
                 return self._refused(ErrorResponse(400, "invalid_request_error", "you must provide a model parameter"))
+            if form is None:
+                counted = self._provider.count_tokens(responses_wire.counted_request(given))
+                return self._response({"object": "response.input_tokens", "input_tokens": counted})
             body = form.messages_request(given)
         except BadRequest as error:
             self._provider.tally.bad_requests += 1

@@ -158,6 +158,36 @@ async def test_streamed_events_come_to_the_same_response(settings: dict[str, Any
         _valid(last)
 
 
+async def test_log_probabilities_over_responses_are_those_of_chat_completions() -> None:
+    schema = SCHEMA | {"required": ["relevant"], "additionalProperties": False}
+    shape: Any = {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}}
+    as_chat: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    async with running() as (_, client):
+        said = await create(client, messages=ABOUT_CATS, response_format=as_chat, logprobs=True, top_logprobs=3)
+        told = [each.model_dump() for each in said.choices[0].logprobs.content]
+        asked = {"input": ABOUT_CATS[0]["content"], "text": shape}
+        wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
+        found = await respond(client, **asked, **wanted)
+        assert found.output_text == said.choices[0].message.content
+        assert [each.model_dump() for each in found.output[0].content[0].logprobs] == told
+        async with client.responses.stream(model="sim", **asked, **wanted) as stream:
+            events = [event async for event in stream]
+        pieces = [each.model_dump() for event in events if event.type == "response.output_text.delta" for each in event.logprobs]
+        assert [(each["token"], each["logprob"]) for each in pieces] == [(each["token"], each["logprob"]) for each in told]
+        assert [each.model_dump() for each in events[-1].response.output[0].content[0].logprobs] == told
+        assert (await respond(client, **asked)).output[0].content[0].logprobs == []
+
+
+async def test_the_tokens_of_a_response_are_counted() -> None:
+    async with running() as (server, client):
+        counted = await client.responses.input_tokens.count(model="sim", input=ASK, instructions="Be brief.")
+        found = await respond(client, instructions="Be brief.")
+        assert (counted.object, counted.input_tokens) == ("response.input_tokens", found.usage.input_tokens)
+        assert server.provider.tally.token_counts == 1
+        with pytest.raises(openai.BadRequestError, match="Unknown parameter: 'max_output_tokens'"):
+            await client.responses.input_tokens.count(model="sim", input=ASK, extra_body={"max_output_tokens": 5})
+
+
 async def test_structured_outputs_a_forced_tool_and_its_result_over_responses() -> None:
     async with running() as (_, client):
         about: Any = ABOUT_CATS[0]["content"]
