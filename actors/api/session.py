@@ -42,7 +42,8 @@ from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
-from actors.routing.server_change import JobServers
+from actors.routing.server_change import JobServers, refuse_servers
+from actors.routing.server_discovery import NamedServers, NameWatch, looked_up, named_servers
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
 from actors.simulator.settings import SimulatorSettings
@@ -104,6 +105,10 @@ class Session:
         self._prepares: asyncio.Task[ConnectionSpec] | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: ResolvedRoute | None = None
+        self.lookup = looked_up
+        """Lookup of a name whose addresses are the servers."""
+        self._named: NamedServers | None = None
+        """Servers found under such a name."""
         self.note = ""
         """Further information on the run for the user, in one line."""
         self.attached = False
@@ -151,6 +156,11 @@ class Session:
             endpoints = () if before is None else [route.endpoint for route in before.routes]
             chat = isinstance(self.order.program, Batch) and bool(self.order.program.api)
             spec, notice = await with_apis(spec, self._environ, endpoints, chat=chat)
+        if spec.dns and not self._own_objects():
+            goes_on = self.folder.has(self.job) and not self.order.fresh
+            k = last_state(self.folder, self.job) if goes_on else None
+            self._named = await named_servers(spec, k.terms if k is not None else None, self.lookup)
+            spec, notice = self._named.spec, "; ".join(filter(None, (notice, self._named.notice)))
         refuse_without(self.order.program, spec, self._environ, self._models)
         found = destination(
             spec, self.order.limits, self._environ, self._models[0], self._models[1:], self._players
@@ -160,7 +170,20 @@ class Session:
         except SetupError:
             found.close()
             raise
-        return msgspec.structs.replace(found, notice="; ".join(filter(None, (notice, found.notice))))
+        closed = self._closed(found)
+        return msgspec.structs.replace(found, closed=closed, notice="; ".join(filter(None, (notice, found.notice))))
+
+    def _closed(self, found: ResolvedRoute) -> tuple[str, ...]:
+        """Return the endpoints of servers that get no calls: the name under which the others are found, and those that
+        are gone."""
+        if self._named is None:
+            return ()
+        routes = (found.route, *found.fallbacks)
+        return tuple(
+            route.endpoint
+            for route, url in zip(routes, self._named.spec.servers, strict=False)
+            if url not in self._named.open
+        )
 
     async def stop(self, how: str, by: str) -> None:
         """Ask the job to end. ``how``: ``drain`` or ``cancel``."""
@@ -186,7 +209,7 @@ class Session:
             "output": whole(order.output), **({OVERWRITES: "1"} if order.overwrite else {}),
         }  # fmt: skip
         given = order.concurrency_given or found.route.batched
-        limits = at_server(order.limits, found.route.endpoint, given=given, servers=1 + found.peers)
+        limits = at_server(order.limits, found.route.endpoint, given=given, servers=1 + found.peers - len(found.closed))
         if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         if found.route.batched:
@@ -194,8 +217,8 @@ class Session:
             limits = bounds(limits, simulated=row_of(found.connection.provider).quick_batches, own=own)
         return JobTerms(
             job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
-            route=found.route, fallbacks=found.fallbacks, peers=found.peers, role_routes=found.role_routes,
-            roles=found.roles,
+            route=found.route, fallbacks=found.fallbacks, peers=found.peers, closed=found.closed,
+            role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
             rows_readable=counted(places.get("rows", "")), rows_unreadable=counted(places.get(UNREADABLE, "")),
@@ -254,7 +277,7 @@ class Session:
         )
         return ResolvedRoute(
             before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles,
-            peers=before.peers,
+            peers=before.peers, closed=before.closed,
         )  # fmt: skip
 
     def _own_objects(self) -> bool:
@@ -338,7 +361,7 @@ class Session:
             runtime, self.folder.address, opening, connection, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
             rotation=rotation(terms, connection, self.on_credential), log=self.log, program=self.order.runs(),
-            servers=None if self._own_objects() else self._servers(terms, connection),
+            servers=None if self._own_objects() else self._servers(terms, connection), names=self._names(terms),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -353,7 +376,20 @@ class Session:
         return RunOutcome(facts, answer)
 
     def _servers(self, terms: JobTerms, connection: ConnectionSpec) -> JobServers:
-        return JobServers(self.order.model_spec, terms, connection, self._environ)
+        spec = self.order.model_spec if self._named is None else self._named.spec
+        return JobServers(spec, terms, connection, self._environ)
+
+    def _names(self, terms: JobTerms) -> NameWatch | None:
+        """Return the lookups of the servers' name while the job runs; None where none is looked up, or the job takes
+        other servers between two runs only."""
+        if self._named is None:
+            return None
+        try:
+            refuse_servers(terms)
+        except SetupError as error:
+            self.log(f"the servers of {self._named.spec.dns} stay those of now: {error}")
+            return None
+        return NameWatch(self._named, self.lookup)
 
     async def _lives(self, runtime: Any) -> bool:
         """Return whether the job runs on a cluster without a driver; then the run attaches to it."""

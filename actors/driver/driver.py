@@ -34,6 +34,7 @@ from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, R
 from actors.routing.key_rotation import KeyRotation
 from actors.routing.model_factory import ConnectionSpec, encode
 from actors.routing.server_change import JobServers
+from actors.routing.server_discovery import NameWatch
 from cortex.programs.shards import Shards
 from cortex.state.events import Row
 from cortex.state.program import Program
@@ -91,7 +92,7 @@ class Driver:
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: KeyRotation | None = None,
-        servers: JobServers | None = None,
+        servers: JobServers | None = None, names: NameWatch | None = None,
         log: Callable[[str], None] = lambda line: None, program: Program | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
@@ -109,6 +110,7 @@ class Driver:
         self._dropped = forgotten.ForgottenWatch(self._control, opening.terms, runtime.now_s())
         self._rotation = rotation
         self._servers = servers
+        self._names = names
         self._log = harmless(log, "the log of the job")
         self._program_log = ProgramLog()
         self._dealing: ShardRouter | None = None
@@ -151,6 +153,8 @@ class Driver:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            if self._names is not None:
+                await self._names.close()
             self._live.close()
         if self._facts["broken"]:
             raise JournalUnwritable(self._facts["broken"])
@@ -312,6 +316,8 @@ class Driver:
             if (wanted := control_note.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control_note.obeyed(self._control, self.job)
+            if self._names is not None:
+                await self._follow(self._names)
             await self._send_overrides()
             for name in facts["unarmed"]:
                 await self._send_credential(name)
@@ -386,6 +392,19 @@ class Driver:
         await self._arm_all()
         changed = ServersChanged(terms.fallbacks, terms.closed, wish)
         await self._ask("set_servers", who, msgspec.msgpack.encode(changed))
+
+    async def _follow(self, names: NameWatch) -> None:
+        """Let the servers that are found under the job's name now share its work."""
+        line, addresses = names.news(self._runtime.monotonic_s())
+        if addresses and not self._over():
+            try:
+                await self._change_servers(names.who, tuple(addresses))
+            except StoreError:
+                return  # a broken journal is reported by the status
+            except UserError as error:
+                line = names.refused(str(error))
+        if line:
+            self._log(line)
 
     async def _gather(self, deals: ShardRouter) -> None:
         """Write the results of all shards."""

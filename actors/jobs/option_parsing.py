@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from actors.jobs.limit_options import NONE
-from actors.providers.credentials.base_url import read_metrics_url
+from actors.providers.credentials.base_url import is_by_name, read_metrics_url, read_server_url
 from actors.providers.credentials.credential import CredentialError, checked_url, without_password
 from actors.providers.registry import PROVIDERS, SIMULATED, apart, named, place_words, row_of
 from actors.routing.routes import ModelSpec
@@ -41,7 +41,7 @@ def provider_form() -> str:
 
 def addresses(texts: Iterable[str]) -> list[str]:
     """Return the addresses of servers: each text is one, or ``@`` and the path of a file with one a line. Empty texts,
-    empty lines and lines that begin with ``#`` are left out."""
+    empty lines and lines that begin with ``#`` are left out. The address of a name (``BY_NAME``) stands alone."""
     found: list[str] = []
     for text in map(str.strip, texts):
         if not text.startswith("@"):
@@ -56,7 +56,10 @@ def addresses(texts: Iterable[str]) -> list[str]:
         if not any(listed):
             raise ValueError(f"{text[1:]} names no address: write one a line")
         found += listed
-    return [text for text in found if text]
+    found = [read_server_url("address", text) if is_by_name(text) else text for text in found if text]
+    if len(set(found)) > 1 and (named := next(filter(is_by_name, found), "")):
+        raise ValueError(f"{without_password(named)} names all its servers: leave out the other addresses")
+    return found
 
 
 def simulated(pairs: list[str]) -> SimulatorSettings | None:

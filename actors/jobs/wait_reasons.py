@@ -137,8 +137,9 @@ def _servers_held_back(k: State) -> list[str]:
     lines = [f"{_address(k.terms.routes[place])}: {_when(k, place)}" for place in idle[:SERVERS_SHOWN]]
     if len(idle) > SERVERS_SHOWN:
         lines.append(f"and {len(idle) - SERVERS_SHOWN} more servers")
-    if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in shares):
-        lines.append(shares[0].why)
+    busy = [share for place, share in enumerate(shares) if not k.terms.is_closed(place)]
+    if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in busy):
+        lines.append(busy[0].why)
     return lines
 
 

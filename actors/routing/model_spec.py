@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
 from actors.common.errors import UserError
 from actors.providers.credentials.account import ProviderLocation
+from actors.providers.credentials.base_url import BY_NAME
 from actors.providers.registry import Provider, named, of_model, row_of
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import MESSAGES, JobTerms
@@ -50,6 +52,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[ModelSpec, ...] | msgspec.UnsetType = msgspec.UNSET
     """Further servers of the same model, which rank equal and share the work by load; left out of what a job keeps
     where there are none."""
+    dns: str | msgspec.UnsetType = msgspec.UNSET
+    """Name whose addresses are the servers: ``base_url`` is then that of the name, which is asked no call, and those of
+    further servers hold an address in place of the name. Left out where servers are named one by one."""
 
     @property
     def further(self) -> tuple[ModelSpec, ...]:
@@ -58,8 +63,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def servers(self) -> list[str]:
-        """Addresses of the servers of the job's own model; one, perhaps empty, if there are no further ones."""
-        return [self.base_url, *(each.base_url for each in self.peers or ())]
+        """Addresses of the servers of the job's own model; one, perhaps empty, if there are no further ones. That of a
+        name is the first."""
+        return [f"{BY_NAME if self.dns else ''}{self.base_url}", *(each.base_url for each in self.peers or ())]
 
     def with_further(self, further: tuple[ModelSpec, ...]) -> ModelSpec:
         """Return the specification with other routes in place of these, as many of them."""
@@ -68,22 +74,28 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_servers(self, addresses: Sequence[str]) -> ModelSpec:
         """Return the specification at the servers with these addresses, at least one. An address that is named twice
-        counts once; the metrics of a server that stays are where they were."""
+        counts once; the metrics of a server that stays are where they were. Where the first is that of a name
+        (``BY_NAME``), the others are servers found under it."""
         own, *others = dict.fromkeys(addresses)
+        by_name, own = own.startswith(BY_NAME), own.removeprefix(BY_NAME)
+        dns = urlsplit(own).hostname or msgspec.UNSET if by_name else msgspec.UNSET
         known = {each.base_url: each.metrics_from for each in (self, *(self.peers or ()))}
-        alone = msgspec.structs.replace(self, fallbacks=(), roles={}, peers=msgspec.UNSET)
+        alone = msgspec.structs.replace(self, fallbacks=(), roles={}, peers=msgspec.UNSET, dns=dns)
         peers = tuple(
             msgspec.structs.replace(alone, base_url=each, metrics_from=known.get(each, msgspec.UNSET))
             for each in others
         )  # fmt: skip
         return msgspec.structs.replace(
-            self, base_url=own, metrics_from=known.get(own, msgspec.UNSET), peers=peers or msgspec.UNSET
+            self, base_url=own, metrics_from=known.get(own, msgspec.UNSET), peers=peers or msgspec.UNSET, dns=dns
         )
 
     def with_metrics(self, urls: tuple[str, ...]) -> ModelSpec:
         """Return the specification with the URLs of metrics: all are of replicas of the one server, or each is of one
-        of several servers, in their order. Raises ``ValueError`` for another number of them."""
+        of several servers, in their order. Raises ``ValueError`` for another number of them, and for servers that are
+        found under a name."""
         peers = self.peers or ()
+        if urls and self.dns:
+            raise ValueError(f"each server of {self.dns} is asked at its own /metrics: leave it out")
         if not peers:
             return msgspec.structs.replace(self, metrics_from=urls or msgspec.UNSET)
         if urls and len(urls) != 1 + len(peers):
@@ -107,7 +119,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return ProviderLocation(
             provider=self.row.name, region=self.region, project=self.project, resource=self.resource,
             place=self.place or {}, base_url=self.base_url, key_file=self.api_key_file, model=self.model,
-            settings=self.simulated,
+            settings=self.simulated, host=self.dns or "",
         )  # fmt: skip
 
     def placed(self, words: dict[str, str]) -> ModelSpec:

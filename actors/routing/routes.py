@@ -49,6 +49,8 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
     """Most calls at once of pools of other routes, by the pool's name."""
     peers: int = 0
     """Number of leading fallbacks that are further servers of the job's own model, as in ``JobTerms``."""
+    closed: tuple[str, ...] = ()
+    """Endpoints among these servers that get no calls, as in ``JobTerms``."""
 
 
 def structured_lanes(found: ResolvedRoute) -> tuple[int, ...]:
@@ -133,6 +135,8 @@ def _refuse_loop(
     opened. ``servers``: the number of further servers of the job's own model among them."""
     seen: dict[tuple[str, str], str] = {}
     for place, (spec, model) in enumerate(specs):
+        if not place and spec.dns:
+            continue  # the name is asked no call, and may be that of this machine
         key = _whereto(spec, model, environ)
         text = f"{spec.model or 'the given model'}{f' at {spec.base_url}' if spec.base_url else ''}"
         if key in seen:

@@ -8,6 +8,7 @@ spare, a job with fallbacks, roles or shards, takes other servers between two ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,10 @@ from actors.routing.model_factory import ConnectionSpec
 from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.routes import destination, remember
 from cortex.values.limits import BATCHES, JobTerms
+
+
+SERVERS_MAX: Final = 1_000
+"""Most servers that a job may have in a run, those that were taken out included: each call looks through them."""
 
 
 class JobServers:
@@ -34,13 +39,16 @@ class JobServers:
     async def change(self, addresses: Sequence[str]) -> str:
         """Take these addresses in place of the present ones: ``terms`` and ``connection`` are then those with them.
 
-        Return the specification for the job's next run, encoded, in which the first server stays the first. Raises
-        ``SetupError``, with nothing changed.
+        Return the specification for the job's next run, encoded, in which the first server stays the first; servers
+        found under a name are not in it, since the name is looked up again. Raises ``SetupError``, with nothing
+        changed.
         """
         refuse_servers(self.terms)
         addresses = [each.rstrip("/") for each in addresses]
         there = [each.rstrip("/") for each in self._spec.servers]
         spec = self._spec.at_servers([*there, *addresses])
+        if len(spec.servers) > SERVERS_MAX:
+            raise SetupError(f"a job has at most {SERVERS_MAX:,} servers in a run: drain it, and resume it with the new ones")
         known = [route.endpoint for route in self.terms.routes]
         detected, _ = await with_apis(spec, self._environ, known)
         found = destination(detected, self.terms.limits, self._environ)
@@ -53,7 +61,8 @@ class JobServers:
             self.terms, fallbacks=found.fallbacks, peers=found.peers, closed=closed
         )  # fmt: skip
         self.connection, self._spec = found.connection, spec
-        return remember(spec.at_servers([spec.base_url, *(url for url in named if url in addresses)]))
+        kept = () if spec.dns else (url for url in named if url in addresses)
+        return remember(spec.at_servers([named[0], *kept]))
 
     def credentials(self) -> list[Credential]:
         """Return the credentials in use, so that nothing shows them."""

@@ -15,7 +15,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Check, DoctorOptions, Finding, examine
-from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.base_url import read_server_url
 from actors.providers.credentials.credential import Credential, CredentialError, absolute
 
 LIMIT_S = 12.0
@@ -41,7 +41,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     try:
         servers = given_addresses(options.base_url)
         for each in servers:
-            read_base_url("--base-url", each)
+            read_server_url("--base-url", each)
         metrics_from = metrics_from_of(options) or ()
         concurrency = int(options.concurrency or 100)
     except CredentialError as error:

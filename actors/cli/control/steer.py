@@ -31,6 +31,7 @@ from actors.journal.state_folder import advised
 from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
+from actors.providers.credentials.base_url import is_by_name
 from actors.routing.routes import ModelSpec, remembered, spec_at
 from actors.routing.server_change import refuse_servers
 from cortex.state.state import State
@@ -214,9 +215,14 @@ def _change_servers(folder: StateFolder, job: str, k: State, options: Options) -
     spec = remembered(last_places(folder, job, k.terms))
     if not spec.base_url:
         raise CommandError(f"job {job} asks its provider, not servers at addresses: --base-url changes nothing there")
+    if spec.dns:
+        raise CommandError(f"job {job}: its servers are those of {spec.dns}, which is looked up while it runs")
     addresses = tuple(base_urls_of(options, spec.row))
     if not addresses:
         raise CommandError("--base-url: name at least one server")
+    if any(map(is_by_name, addresses)):
+        again = advised(folder, "resume", job, f"--base-url {addresses[0]}")
+        raise CommandError(f"a running job takes servers at addresses, not of a name: drain it, then {again}")
     if not send_to_run(folder, job, "servers", servers=addresses):
         again = advised(folder, "resume", job, " ".join(f"--base-url {each}" for each in addresses))
         raise CommandError(f"no process of this state folder runs job {job}: {again}")

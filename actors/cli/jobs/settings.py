@@ -29,7 +29,7 @@ from actors.jobs.unreadable_input import accepted_of
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
-from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.base_url import read_server_url
 from actors.providers.credentials.credential import CredentialError, absolute, without_password
 from actors.providers.registry import APIS, SIMULATED, Provider, of_api, of_options, over_api, row_of
 from actors.routing.own_server import METRICS_OPTION
@@ -168,7 +168,8 @@ def base_urls_of(options: Options, row: Provider | None = None) -> list[str]:
     say."""
     row = row or row_of(provider_of(options).get("provider", ""))
     try:
-        urls = [read_base_url("--base-url", each, row.appended, row.root) for each in given_addresses(options.base_url)]
+        given = given_addresses(options.base_url)
+        urls = [read_server_url("--base-url", each, row.appended, row.root) for each in given]
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if any(without_password(url) != url for url in urls):

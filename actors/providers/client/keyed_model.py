@@ -43,7 +43,8 @@ class KeyedModel(HttpModel):
         if self._tokens is not None:
             await self._tokens.first()
         context, proxy = await network_of(self.url, self._keys.credential)
-        return RequestTemplate(self.url + path, self._headers(self._keys.credential)), context, proxy
+        credential = self._keys.credential
+        return RequestTemplate(self.url + path, self._headers(credential), credential.host), context, proxy
 
     async def _make_transport(self) -> AiohttpTransport:
         if self._tokens is not None:
@@ -62,7 +63,7 @@ class KeyedModel(HttpModel):
 
     def _templates(self, credential: Credential) -> dict[str, RequestTemplate]:
         path = self._form.path
-        return {path: RequestTemplate(self.url + path, self._headers(credential))}
+        return {path: RequestTemplate(self.url + path, self._headers(credential), credential.host)}
 
     def _headers(self, credential: Credential) -> list[tuple[str, str]]:
         headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "cortex")]

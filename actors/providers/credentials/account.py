@@ -45,6 +45,8 @@ class ProviderLocation(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     settings: Any = None
     """Settings of a provider that runs in this process: the simulator's."""
+    host: str = ""
+    """Name of the server whose address stands in ``base_url``, as in ``Credential``."""
 
     def at(self, word: str) -> str:
         """Value of a word of the row's ``place``; empty where the user did not say it."""
@@ -142,7 +144,7 @@ def by_key(
     platform = None if row.name == DEFAULT else platform_of(row, location)
     return Credential.with_network(
         environ, headers_variable=row.headers_variable, api_key=key, key_file=file, base_url=base_url,
-        platform=platform,
+        platform=platform, host=location.host,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BROKEN_SCHEME: Final = re.compile(r"https?:?/|https?:(?!\d)", re.IGNORECASE)
 _HOST: Final = re.compile(r"[\w.-]+")
 _FORM: Final = "must be an http:// or https:// URL with a host"
+BY_NAME: Final = "dns+"
+"""Prefix of the address of a name, each of whose addresses is a server (``actors.routing.server_discovery``)."""
 METRICS_PATH: Final = "/metrics"
 """Path of the metrics of vLLM, SGLang, llama.cpp and TGI."""
 
@@ -55,6 +57,24 @@ def read_base_url(name: str, text: str, appended: tuple[str, ...] = (), root: st
     netloc = f"{user}{at}" + (f"[{host}]" if address else host) + (f":{port}" if port is not None else "")
     path = _without(parts.path, appended)
     return urlunsplit((parts.scheme, netloc, "" if path.lower() == root else path, "", ""))
+
+
+def read_server_url(name: str, text: str, appended: tuple[str, ...] = (), root: str = "") -> str:
+    """Return what ``read_base_url`` returns, also for an address after the prefix ``BY_NAME``, which stays. Raises
+    ``CredentialError``."""
+    if not is_by_name(text):
+        return read_base_url(name, text, appended, root)
+    bare = text.strip()[len(BY_NAME) :]
+    url = read_base_url(f"{name} {BY_NAME}", bare, appended, root) if _SCHEME.match(bare) else ""
+    host = urlsplit(url).hostname or ""
+    if not host or _is_address(host):
+        raise CredentialError(f"{name} {BY_NAME}: write {BY_NAME}http://NAME:PORT, with a name that has addresses")
+    return BY_NAME + url
+
+
+def is_by_name(text: str) -> bool:
+    """Return whether an address begins with the prefix ``BY_NAME``, in any case."""
+    return text.strip()[: len(BY_NAME)].lower() == BY_NAME
 
 
 def read_metrics_url(name: str, text: str) -> str:

@@ -114,11 +114,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a folder that does (`SSL_CERT_DIR`)."""
     platform: CloudPlatform | None = None
     """Account at a provider of another name; None for the default provider, and any server that speaks its API."""
+    host: str = ""
+    """Name of the server whose address stands in ``base_url``: it is sent as the host, and its certificate must be for
+    this name; empty: as ``base_url`` says."""
 
     @classmethod
     def with_network(
         cls, environ: Mapping[str, str], *, headers_variable: str = "", api_key: str = "", key_file: str = "",
-        auth_token: str = "", base_url: str = "", platform: CloudPlatform | None = None,
+        auth_token: str = "", base_url: str = "", platform: CloudPlatform | None = None, host: str = "",
     ) -> Credential:  # fmt: skip
         """Return a credential of these parts, with the network settings and the headers that the environment names.
 
@@ -139,6 +142,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             no_proxy=of_environ(environ, "no_proxy"),
             ca_file=environ.get("SSL_CERT_FILE", ""),
             ca_dir=environ.get("SSL_CERT_DIR", ""),
+            host=host,
         )
         if address := base_url or row_of(found.provider).base_url:  # a cloud's own is known when it is asked
             found.proxy_for(address)
@@ -152,9 +156,19 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     def proxy_for(self, url: str) -> str:
         """Return the proxy through which a URL is asked; empty for a direct connection. Raises CredentialError for a
-        proxy that is no http or https URL: SOCKS is not supported."""
+        proxy that is no http or https URL: SOCKS is not supported; and for any before one of several servers of a
+        name, since a proxy looks up names itself."""
         name = "HTTPS_PROXY" if url.startswith("https:") else "HTTP_PROXY"
-        return checked_url(f"{name} or ALL_PROXY", proxy_used(url, self.https_proxy, self.http_proxy, self.no_proxy))
+        no_proxy = self.no_proxy
+        if self.host and not proxy_used(at_host(url, self.host), "any", "any", no_proxy):
+            return ""
+        found = checked_url(f"{name} or ALL_PROXY", proxy_used(url, self.https_proxy, self.http_proxy, no_proxy))
+        if found and self.host:
+            raise CredentialError(
+                f"{name} or ALL_PROXY: a proxy does not reach each server of {self.host}: add {self.host} to NO_PROXY, "
+                "or leave out dns+"
+            )
+        return found
 
     @property
     def provider(self) -> str:
@@ -285,6 +299,15 @@ def without_password(url: str) -> str:
     except ValueError:
         return f"{url.partition('://')[0]}://{url.rpartition('@')[2]}"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def at_host(url: str, host: str) -> str:
+    """Return a URL with another host; port and path stay."""
+    parts = urlsplit(url)
+    named = f"[{host}]" if ":" in host else host
+    user, at, _ = parts.netloc.rpartition("@")
+    port = f":{parts.port}" if parts.port is not None else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{named}{port}"))
 
 
 def checked_url(name: str, url: str) -> str:

@@ -183,7 +183,7 @@ class AnthropicModel(HttpModel):
         credential, prepared = self._prepared
         shared = self._dialect.shares_headers and not self._through_sdk
         holds = shared and credential is self._keys.credential
-        return sdk_template.templates_of(prepared) if holds else {}
+        return sdk_template.templates_of(prepared, credential.host) if holds else {}
 
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
         """Return the SDK, and what ``_wire`` returns."""
@@ -261,7 +261,8 @@ class AnthropicModel(HttpModel):
         self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
     ) -> Mapping[str, RequestTemplate]:
         """Return what the SDK would send to each path (``sdk_template``)."""
-        return sdk_template.templates_of(await self._asked(sdk, paths, credential))
+        prepared = await self._asked(sdk, paths, credential)
+        return sdk_template.templates_of(prepared, (credential or self._keys.credential).host)
 
 
 def _nowhere(request: httpx2.Request) -> httpx2.Response:

@@ -57,6 +57,6 @@ async def asked(made: Callable[[httpx2.AsyncClient], Any], paths: tuple[str, ...
     ))  # fmt: skip
 
 
-def templates_of(prepared: RequestAuth) -> Mapping[str, RequestTemplate]:
-    """Return the same by path, for the transport."""
-    return {path: RequestTemplate(url, list(headers)) for path, url, headers in prepared.requests}
+def templates_of(prepared: RequestAuth, host: str = "") -> Mapping[str, RequestTemplate]:
+    """Return the same by path, for the transport. ``host``: name of the server, as in ``Credential``."""
+    return {path: RequestTemplate(url, list(headers), host) for path, url, headers in prepared.requests}

@@ -71,14 +71,21 @@ class Transport(Protocol):
 
 
 class RequestTemplate:
-    """Address and headers of a kind of request. They hold the key and are never shown."""
+    """Address and headers of a kind of request. They hold the key and are never shown.
 
-    __slots__ = ("headers", "url")
+    ``host``: name of the server whose address stands in the URL (``Credential.host``); empty: as the URL says.
+    """
 
-    def __init__(self, url: str, headers: list[tuple[str, str]]) -> None:
+    __slots__ = ("headers", "server_name", "url")
+
+    def __init__(self, url: str, headers: list[tuple[str, str]], host: str = "") -> None:
         self.url = URL(url, encoded=True).with_user(None)
         kept = CIMultiDict((name, value) for name, value in headers if name.lower() not in _NOT_KEPT)
         kept["Accept-Encoding"] = ACCEPTED
+        self.server_name = host or None
+        """Name that the server's certificate must be for; None: that of the URL."""
+        if host:
+            kept["Host"] = self.url.with_host(host).host_port_subcomponent or host
         self.headers = CIMultiDictProxy(kept)
 
 
@@ -117,7 +124,9 @@ class AiohttpTransport:
         heads: dict[str, RequestHead] = {}
         if self._proxy is None:
             for path, template in templates.items():
-                head = await head_of(self._session, template.url, template.headers, self._connect_s)
+                head = await head_of(
+                    self._session, template.url, template.headers, self._connect_s, template.server_name
+                )
                 if head is not None:
                     heads[path] = head
         self._templates, self._heads = templates, heads
@@ -139,6 +148,7 @@ class AiohttpTransport:
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._proxy,
+                server_hostname=template.server_name,
                 # `connect` bounds everything before the request is written: lookup, connection, handshake, tunnel.
                 timeout=aiohttp.ClientTimeout(total=timeout_s, connect=self._connect_s, sock_read=silence_s),
             )

@@ -26,7 +26,7 @@ async def free_call(
         aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
         session.request(
             "GET" if body is None else "POST", template.url, data=body, headers=template.headers, proxy=proxy,
-            allow_redirects=False, timeout=timeout,
+            allow_redirects=False, timeout=timeout, server_hostname=template.server_name,
         ) as answer,
     ):  # fmt: skip
         return answer.status, answer.headers, await answer.content.read(_BYTES_MAX)

@@ -72,16 +72,19 @@ class _RecordingTransport(asyncio.Transport):
 
 
 async def head_of(
-    session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], connect_s: float
+    session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], connect_s: float,
+    server_name: str | None = None,
 ) -> RequestHead | None:  # fmt: skip
-    """Return the head that aiohttp would send of a POST with these headers; None where this release of aiohttp is built
+    """Return the head that aiohttp would send of a POST with these headers, to a server whose certificate is for
+    ``server_name``, None: for the host of the URL; None where this release of aiohttp is built
     in another way, or refuses: then all requests go by the session, which reports why."""
     try:
         from aiohttp.http import StreamWriter
 
         loop, looked = asyncio.get_running_loop(), _RecordingTransport()
         request = aiohttp.ClientRequest(
-            "POST", url, headers=headers, data=b"0", loop=loop, response_class=aiohttp.ClientResponse, session=session
+            "POST", url, headers=headers, data=b"0", loop=loop, response_class=aiohttp.ClientResponse, session=session,
+            server_hostname=server_name,
         )
         writer = StreamWriter(looked, loop)  # type: ignore[arg-type]
         await writer.write_headers(f"POST {request.url.raw_path_qs} HTTP/1.1", request.headers)

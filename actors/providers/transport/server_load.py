@@ -121,11 +121,13 @@ async def read_metrics(
     """
     try:
         headers: list[tuple[str, str]] = []
+        host = ""
         if urlsplit(url).hostname == urlsplit(address).hostname:
             key = credential.api_key or credential.auth_token
             headers = [*([("Authorization", f"Bearer {key}")] if key else []), *credential.custom_headers]
+            host = credential.host
         context, proxy = await network_of(url, credential)
-        status, _, body = await free_call(RequestTemplate(url, headers), context, proxy, None, timeout_s)
+        status, _, body = await free_call(RequestTemplate(url, headers, host), context, proxy, None, timeout_s)
         if status != _OK:
             return MetricsReading(url=url, problem=f"answered {status}")
         if (load := load_in(body.decode("utf-8", "replace"))) is None:

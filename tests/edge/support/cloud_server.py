@@ -106,14 +106,14 @@ def _frame(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def served(script: Script) -> Iterator[Scripted]:
+def served(script: Script, **place: Any) -> Iterator[Scripted]:
     """Run the scripted server in a separate thread, for commands with their own event loop."""
     loop = asyncio.new_event_loop()
     started: queue.SimpleQueue[tuple[Scripted, asyncio.Event]] = queue.SimpleQueue()
 
     async def serve() -> None:
         over = asyncio.Event()
-        async with scripted(script) as server:
+        async with scripted(script, **place) as server:
             started.put((server, over))
             await over.wait()
 

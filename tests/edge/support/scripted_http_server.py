@@ -100,8 +100,10 @@ def chunked(
 
 
 @contextlib.asynccontextmanager
-async def scripted(script: Script, context: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
-    """Run the server on a free loopback port until the block ends."""
+async def scripted(
+    script: Script, context: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Scripted]:
+    """Run the server at a loopback address until the block ends. `port`: 0 for a free one."""
     served = Scripted("", script)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -117,9 +119,9 @@ async def scripted(script: Script, context: ssl.SSLContext | None = None) -> Asy
         tasks.discard(task)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context, backlog=500)
+    server = await asyncio.start_server(serve, host, port, ssl=context, backlog=500)
     port = server.sockets[0].getsockname()[1]
-    served.url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
+    served.url = f"{'https' if context else 'http'}://{host}:{port}"
     try:
         yield served
     finally:
