@@ -26,6 +26,8 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     further: tuple[str, ...] = ()
     """Addresses of further servers of the same model."""
+    host: str = ""
+    """Name of the servers, where their addresses were found under it."""
     metrics_from: tuple[str, ...] = ()
     """URLs of the metrics of the server at ``base_url``, as the user named them."""
     provider: dict[str, str] = msgspec.field(default_factory=dict)

@@ -23,12 +23,13 @@ def connect_s(url: str, timeout_s: float) -> float:
         return time.perf_counter() - begun_s
 
 
-def handshake(url: str, context: ssl.SSLContext, timeout_s: float) -> str:
-    """Return the TLS version and the end of the certificate's validity. Raises ``ssl.SSLError`` or ``OSError``."""
+def handshake(url: str, context: ssl.SSLContext, timeout_s: float, name: str = "") -> str:
+    """Return the TLS version and the end of the certificate's validity, which must be for ``name``; empty: for the
+    URL's host. Raises ``ssl.SSLError`` or ``OSError``."""
     host, port = host_port(url)
     with (
         socket.create_connection((host, port), timeout_s) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
+        context.wrap_socket(plain, server_hostname=name or host) as secure,
     ):
         until = (secure.getpeercert() or {}).get("notAfter", "")
         return f"{secure.version()}" + (f", its certificate holds until {until}" if until else "")

@@ -14,6 +14,7 @@ import msgspec
 from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.doctor.connection_probe import connect_s, handshake, reason
 from actors.providers.credentials.account import ProviderLocation, credential_of
+from actors.providers.credentials.base_url import is_by_name
 from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.credentials.environment import hidden_in, keys_in
 from actors.providers.health.checks import ProviderChecks
@@ -21,9 +22,10 @@ from actors.providers.registry import PROVIDERS, load, row_of
 from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
 from actors.routing.api_detection import found_api
-from actors.routing.model_spec import ModelSpec
+from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.own_server import METRICS_OPTION
 from actors.routing.queue_metrics import NO_METRICS, queue_metrics
+from actors.routing.server_discovery import looked_up, named_servers
 
 SERVERS_AT_ONCE = 32
 """Further servers that are checked at the same time."""
@@ -36,7 +38,10 @@ def spec_of(asked: DoctorOptions) -> ModelSpec:
         model=asked.model, provider=facts.pop("provider", ""), base_url=asked.base_url.strip(),
         api_key_file=asked.api_key_file, metrics_from=asked.metrics_from or msgspec.UNSET,
     )  # fmt: skip
-    return spec.placed(facts)
+    spec = spec.placed(facts)
+    if is_by_name(spec.base_url):
+        return spec.at_servers([spec.base_url])
+    return msgspec.structs.replace(spec, dns=asked.host) if asked.host else spec
 
 
 def secrets_of(asked: DoctorOptions) -> list[Credential]:
@@ -54,15 +59,24 @@ def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} makes no calls over the network")
         return
+    if is_by_name(asked.base_url):
+        try:
+            servers = asyncio.run(named_servers(spec_of(asked), None, looked_up))
+        except SetupError as error:
+            yield wrong("servers", str(error), "correct --base-url, or run the check where the job runs")
+            return
+        yield ok("servers", f"{servers.notice}: {', '.join(servers.found.addresses)}")
+        own, *others = servers.open
+        asked = msgspec.structs.replace(asked, base_url=own, further=tuple(others), host=servers.spec.dns or "")
     with ThreadPoolExecutor(max_workers=SERVERS_AT_ONCE) as pool:
         each = [
             msgspec.structs.replace(asked, base_url=url, further=(), metrics_from=asked.metrics_from[at : at + 1])
             for at, url in enumerate(asked.further, 1)
         ]
-        others = [pool.submit(lambda one: list(_findings_at(one)), one) for one in each]
-        own = asked.metrics_from[:1] if each else asked.metrics_from
-        yield from _findings_at(msgspec.structs.replace(asked, metrics_from=own))
-        for one, found in zip(each, others, strict=True):
+        checks = [pool.submit(lambda one: list(_findings_at(one)), one) for one in each]
+        metrics = asked.metrics_from[:1] if each else asked.metrics_from
+        yield from _findings_at(msgspec.structs.replace(asked, metrics_from=metrics))
+        for one, found in zip(each, checks, strict=True):
             yield from _in_short(without_password(one.base_url), found.result())
 
 
@@ -133,7 +147,9 @@ def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generato
     try:
         if proxy is None:
             begun_s = connect_s(url, asked.timeout_s)
-            secure = f", {handshake(url, ssl_context(credential), asked.timeout_s)}" if url.startswith("https:") else ""
+            secure = ""
+            if url.startswith("https:"):
+                secure = f", {handshake(url, ssl_context(credential), asked.timeout_s, credential.host)}"
             yield ok("endpoint", f"{shown}: connected in {1_000 * begun_s:.0f} ms{secure}")
     except ssl.SSLError as error:
         do = "set SSL_CERT_FILE to a file with the right authority: a company's proxy may have its own"

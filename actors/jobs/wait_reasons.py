@@ -42,6 +42,8 @@ def _rank(k: State, place: int) -> str:
     peers = k.terms.peers - len(k.terms.closed)
     if place > k.terms.peers:
         return f" (fallback {place - k.terms.peers})"
+    if k.terms.is_closed(place):  # a name, under which the servers are found
+        return f" ({1 + peers} {'servers' if peers else 'server'})"
     return f" and {peers} more {'server' if peers == 1 else 'servers'}" if peers > 0 else ""
 
 

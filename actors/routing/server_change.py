@@ -19,7 +19,6 @@ from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.routes import destination, remember
 from cortex.values.limits import BATCHES, JobTerms
 
-
 SERVERS_MAX: Final = 1_000
 """Most servers that a job may have in a run, those that were taken out included: each call looks through them."""
 
@@ -48,7 +47,7 @@ class JobServers:
         there = [each.rstrip("/") for each in self._spec.servers]
         spec = self._spec.at_servers([*there, *addresses])
         if len(spec.servers) > SERVERS_MAX:
-            raise SetupError(f"a job has at most {SERVERS_MAX:,} servers in a run: drain it, and resume it with the new ones")
+            raise SetupError(f"a job has at most {SERVERS_MAX:,} servers in a run: drain it, and resume it with others")
         known = [route.endpoint for route in self.terms.routes]
         detected, _ = await with_apis(spec, self._environ, known)
         found = destination(detected, self.terms.limits, self._environ)

@@ -67,12 +67,12 @@ async def named_servers(spec: ModelSpec, before: JobTerms | None, lookup: Lookup
     if spec.via == BATCHES:
         raise SetupError(f"--via {BATCHES}: a message batch goes to one server: give --base-url without {BY_NAME}")
     if not is_own_server(spec.base_url):
-        raise SetupError(f"--base-url {spec.servers[0]}: a provider's service is no server of your own: leave out {BY_NAME}")
+        raise SetupError(f"--base-url {spec.servers[0]}: this is no server of your own: leave out {BY_NAME}")
     there, last = _known(before)
     answer, problem = await _answer(spec, lookup)
     if problem and not last:
-        raise SetupError(f"--base-url {spec.servers[0]}: {problem}: see that the name is right, that a server is ready, "
-                         "and that this machine is in the network that knows the name")  # fmt: skip
+        advice = "see that the name is right, that a server is ready, and that this machine's network knows the name"
+        raise SetupError(f"--base-url {spec.servers[0]}: {problem}: {advice}")
     found = FoundServers(tuple(answer or last))
     notice = _many(len(found.addresses), spec)
     if problem:

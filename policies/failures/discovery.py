@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 
 EVERY_S: Final = 10.0
-"""Seconds between two lookups. The operating system does not tell how long an answer holds. Envoy looks every 5 s unless
-it is told otherwise (``dns_refresh_rate``), gRPC at most every 30 s (``GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS``);
-answers of CoreDNS hold for 5 s (https://coredns.io/plugins/kubernetes/), and for 30 s in clusters that kubeadm has made
+"""Seconds between two lookups. The operating system does not tell how long an answer holds. By default Envoy looks
+every 5 s (``dns_refresh_rate``), gRPC at most every 30 s (``GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS``); answers of
+CoreDNS hold for 5 s (https://coredns.io/plugins/kubernetes/), and for 30 s in clusters that kubeadm has made
 (https://kubernetes.io/docs/tasks/administer-cluster/dns-custom-nameservers/)."""
 
 

@@ -54,6 +54,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
     monkeypatch.setattr("actors.driver.driver.LOOK_S", 0.05)
     with name_server() as found:
         monkeypatch.setattr("actors.api.session.looked_up", found.lookup)
+        monkeypatch.setattr("actors.doctor.provider.looked_up", found.lookup)
         yield found
 
 
@@ -70,6 +71,7 @@ def test_each_address_of_a_name_is_a_server(cortex, dns: NameServer) -> None:
         assert (sum(map(calls, servers)), min(map(calls, servers)) > 5) == (60, True)
         assert {asked.headers["host"] for server in servers for asked in server.asked[-3:]} == {at(servers)[11:]}
         assert "3 servers found under vllm-headless" in done.err
+        assert cortex("status", "mine", "--json").last["route"].endswith(("and 2 more servers", "(3 servers)"))
     each_once(Path("out.jsonl"), 60)
 
 
@@ -144,6 +146,17 @@ def test_the_servers_of_a_name_are_not_set_by_hand(cortex, dns: NameServer) -> N
         assert status["routes"][1]["route"].endswith(f" at 127.0.0.1:{at(servers).rpartition(':')[2]}")
 
 
+def test_a_check_asks_each_server_of_a_name(cortex, dns: NameServer) -> None:
+    with pods(2) as servers:
+        missing = cortex("doctor", "--base-url", at(servers)).out
+        assert "vllm-headless cannot be looked up" in " ".join(missing.split())
+        dns.records[NAME] = ["127.0.0.1", "127.0.0.2"]
+        found = " ".join(cortex("doctor", "--base-url", at(servers)).out.split())
+        assert "2 servers found under vllm-headless: 127.0.0.1, 127.0.0.2" in found
+        assert f"{servers[1].url}: in order" in found
+        assert all(server.asked for server in servers)
+
+
 # -- how it is named ---------------------------------------------------------------------------------------------------
 
 SPELLINGS = {
@@ -160,7 +173,7 @@ def test_the_address_of_a_name_has_one_spelling(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["dns+vllm:8000", "dns+http://10.0.0.1:8000", "dns+http://[::1]:8000", "dns+", "dns+http://"])
 def test_what_names_no_servers_is_refused(text: str) -> None:
-    with pytest.raises(CredentialError, match="write dns\\+http://NAME:PORT|must be an http"):
+    with pytest.raises(CredentialError, match=r"write dns\+http://NAME:PORT|must be an http"):
         read_server_url("--base-url", text)
 
 
@@ -182,7 +195,7 @@ def test_a_job_remembers_its_name_and_not_the_addresses() -> None:
 
 def test_a_proxy_before_the_servers_of_a_name_is_refused_unless_no_proxy_names_them() -> None:
     of = {"base_url": "http://10.0.0.7:8000", "host": "vllm.ns.svc", "http_proxy": "http://proxy:3128"}
-    with pytest.raises(CredentialError, match="add vllm.ns.svc to NO_PROXY"):
+    with pytest.raises(CredentialError, match=r"add vllm\.ns\.svc to NO_PROXY"):
         Credential(**of).proxy_for(of["base_url"])
     for no_proxy in (".svc", "10.0.0.0/8", "*"):
         assert Credential(**of, no_proxy=no_proxy).proxy_for(of["base_url"]) == ""

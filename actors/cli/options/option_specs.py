@@ -46,7 +46,7 @@ DECLARED: dict[str, tuple[Any, Any]] = {
         _option(
             "--base-url",
             "address of the provider, or of any server that speaks its API (--api); repeated, or @FILE with one a "
-            "line: servers of one model that share the work",
+            "line: servers of one model that share the work; dns+http://NAME:PORT: each address of the name is one",
             "URL",
         ),
     ),

@@ -26,7 +26,8 @@ async def refusal(url: str, credential: Credential, timeout_s: float) -> tuple[i
     headers = [*_HEADERS, *([("Authorization", f"Bearer {key}")] if key else []), *credential.custom_headers]
     try:
         context, proxy = await network_of(url, credential)
-        status, answer, body = await free_call(RequestTemplate(url, headers, credential.host), context, proxy, BODY, timeout_s)
+        template = RequestTemplate(url, headers, credential.host)
+        status, answer, body = await free_call(template, context, proxy, BODY, timeout_s)
     except (CredentialError, ConfigurationFault, aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return None
     return status, body, answer.get("server", "")

@@ -15,7 +15,13 @@ import trustme
 import uvloop
 
 from actors.providers.anthropic.account import from_environ
+from actors.providers.chat_completions.client import model_of as chat_model
+from actors.providers.client.keyed_model import KeyedModel
+from actors.providers.credentials.account import ClientSpec
+from actors.providers.credentials.credential import Credential
 from actors.providers.messages.client import AnthropicModel
+from actors.providers.transport.empty_request import refusal
+from actors.providers.transport.server_load import read_metrics
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Step, http, scripted
@@ -191,3 +197,48 @@ def test_a_connection_whose_long_request_was_not_taken_whole_is_not_used_again(
         server.close()
 
     run(early())
+
+
+# -- one of several servers of a name ----------------------------------------------------------------------------------
+
+
+def keyed(url: str, trusted: str, **more: str) -> KeyedModel:
+    """Client of chat completions at a server's address."""
+    credential = Credential(base_url=url, ca_file=trusted, api_key=KEY, **more)
+    made = chat_model(ClientSpec(endpoint=url, provider="openai", credential=credential))
+    assert isinstance(made, KeyedModel)
+    return made
+
+
+@pytest.mark.parametrize("over_chat", [False, True])
+def test_the_certificate_of_a_server_found_by_name_is_checked_for_the_name(
+    authority: trustme.CA, trusted: str, over_chat: bool
+) -> None:
+    """The address alone is in no certificate of such servers; another name is refused, and nothing is sent."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("vllm-headless").configure_cert(context)
+
+    async def found(url: str, **host: str) -> Reply | Failure:
+        if over_chat:
+            model: Any = keyed(url, trusted, **host)
+        else:
+            model = AnthropicModel(Credential(base_url=url, ca_file=trusted, api_key=KEY, **host))
+        found = await asked(model)
+        await closed(model)
+        return found
+
+    async def checked() -> None:
+        async with scripted(lambda _: http(MESSAGE), context) as server:
+            for other in ({}, {"host": "vllm-other"}):
+                failure = await found(server.url, **other)
+                assert isinstance(failure, Failure)
+                assert (failure.sent, "certificate" in failure.message) == (False, True)
+            assert not server.asked
+            await found(server.url, host="vllm-headless")
+            assert server.asked[0].headers["host"] == f"vllm-headless:{server.url.rpartition(':')[2]}"
+            credential = Credential(base_url=server.url, ca_file=trusted, host="vllm-headless")
+            assert (await refusal(f"{server.url}/v1/messages", credential, 5.0) or (0,))[0] == 200
+            reading = await read_metrics(f"{server.url}/metrics", server.url, credential)
+            assert "holds no queue's metrics" in reading.problem, "it was read"
+
+    asyncio.run(checked())
