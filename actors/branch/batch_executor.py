@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from actors.branch.prompt_limit import over_bound
-from actors.ports.message_batches import BatchRequest, BatchStatus, MessageBatches
+from actors.ports.message_batches import THE_REST, BatchRequest, BatchStatus, MessageBatches
 from actors.ports.model import Model
 from actors.ports.runtime import Peer
 from cortex.state.commands import Call
@@ -26,6 +26,10 @@ MESSAGE_ROWS_MAX = 256
 """Results in one message at most."""
 MESSAGE_BYTES_MAX = 90_000
 """Bytes of results in one message, about."""
+
+
+ALL_ROWS = 1 << 40
+"""Number of results where one of them stands for all requests without a line: more than any batch has."""
 
 
 class _Order(msgspec.Struct, frozen=True, array_like=True):
@@ -83,7 +87,16 @@ class CancelOrder(_Order, frozen=True, tag="cancel"):
     name: str
 
 
-Order = NewestOrder | CheckSizeOrder | SubmitOrder | ListOrder | StatusOrder | FirstIdOrder | ReadOrder | CancelOrder
+class DiscardOrder(_Order, frozen=True, tag="discard"):
+    """Delete the files of a batch."""
+
+    name: str
+
+
+Order = (
+    NewestOrder | CheckSizeOrder | SubmitOrder | ListOrder | StatusOrder | FirstIdOrder | ReadOrder | CancelOrder
+    | DiscardOrder
+)  # fmt: skip
 
 
 class OrderReply(msgspec.Struct, frozen=True, array_like=True):
@@ -168,6 +181,8 @@ async def _done(order: Order, model: Model, batches: MessageBatches, channel: Pe
         return OrderReply()
     if isinstance(order, CancelOrder):
         return OrderReply(await batches.cancel(order.name))
+    if isinstance(order, DiscardOrder):
+        return OrderReply(await batches.discard(order.name))
     if isinstance(order, StatusOrder):
         found: Any = await batches.look(order.name)
         return OrderReply(found) if isinstance(found, Failure) else OrderReply(statuses=(found,))
@@ -200,7 +215,7 @@ async def _brought(order: ReadOrder, batches: MessageBatches, channel: Peer) -> 
             ready, size = [], 0
         ready.append(blob)
         size += len(blob)
-        count += 1
+        count = ALL_ROWS if custom_id == THE_REST else count + 1
     if ready:
         await channel.ask("collected", order.number, _packed(ready))
     return OrderReply(rows=count)

@@ -451,8 +451,11 @@ class Channel:
                 self._tool_runs.begin(command, self._k)
             elif isinstance(
                 command,
-                (commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission),
-            ):
+                (
+                    commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission,
+                    commands.DiscardFiles,
+                ),
+            ):  # fmt: skip
                 self._submissions.carry_out(command)
         if results:
             self._result_buffer.add(results)

@@ -14,6 +14,10 @@ UNKNOWN_REQUESTS = -1
 """Number of requests of a batch that its provider has not counted yet."""
 
 
+THE_REST = "*"
+"""Custom id that stands for all requests of a batch of which the results hold no line."""
+
+
 class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Status of one message batch at its provider."""
 
@@ -58,6 +62,9 @@ class MessageBatches(Protocol):
 
     async def cancel(self, name: str) -> Failure | None:
         """Cancel the requests of a batch that have not begun."""
+
+    async def discard(self, name: str) -> Failure | None:
+        """Delete the files that were uploaded for a batch and those with its results: nobody reads them any more."""
 
 
 def surely_not_made(failure: Failure) -> bool:

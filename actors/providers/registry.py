@@ -341,6 +341,7 @@ _ROWS: Final = (
     ),
     Provider(
         name="openai-responses", title="OpenAI", client=RESPONSES_CLIENT, of_account=OPENAI, errors=_CHAT_ERRORS,
+        batches=True,
         base_url="https://api.openai.com", base_url_variable="OPENAI_BASE_URL", root="/v1", appended=CHAT_PATHS,
         hosts=("openai.com",), credential=f"{_CHAT}.account:openai",
         key_variable="OPENAI_API_KEY", key_file_variable="OPENAI_API_KEY_FILE",
@@ -351,7 +352,7 @@ _ROWS: Final = (
     ),
     Provider(
         name="azure-responses", title="Azure OpenAI", client=RESPONSES_CLIENT, of_account="azure", errors=_CHAT_ERRORS,
-        dialect=f"{_KEY_DIALECT}:AZURE",
+        dialect=f"{_KEY_DIALECT}:AZURE", batches=True,
         place=("resource",), place_form="resource=NAME", place_example="resource=R",
         base_url_variable="AZURE_OPENAI_ENDPOINT", root="/openai/v1", appended=CHAT_PATHS,
         hosts=("openai.azure.com",), credential=f"{_CHAT}.account:azure",
@@ -362,7 +363,8 @@ _ROWS: Final = (
     ),
     _compatible(
         "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
-        price_id="google", telemetry="gcp.gemini", embeddings=EMBEDDING_CLIENT,
+        price_id="google", telemetry="gcp.gemini", embeddings=EMBEDDING_CLIENT, dialect=f"{_CHAT}.dialect:GEMINI",
+        batches=True,
     ),
     _compatible(
         "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True,
@@ -385,7 +387,7 @@ _ROWS: Final = (
     ),
     _compatible(
         "mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai",
-        limits_told="x-ratelimit-*", embeddings=EMBEDDING_CLIENT,
+        limits_told="x-ratelimit-*", embeddings=EMBEDDING_CLIENT, dialect=f"{_CHAT}.dialect:MISTRAL", batches=True,
     ),
     _compatible(
         "together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY", embeddings=EMBEDDING_CLIENT,

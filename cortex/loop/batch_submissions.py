@@ -164,6 +164,7 @@ def collected(k: State, program: Program, event: events.ResultsCollected, out: O
     made = k.submissions.pop(event.number, None)
     if made is None:
         return
+    out.append(commands.DiscardFiles(made.number, made.route, made.name))
     text = f"the results of batch {made.name} hold no line for it"
     missing = Failure(FailureKind.TRANSIENT, text, 200, answer_came=True)  # perhaps in a line that cannot be read
     for key in made.keys:
@@ -245,10 +246,13 @@ def on_the_way(k: State) -> bool:
 
 
 def withdraw(k: State, out: Out) -> None:
-    """Cancel all batches at the provider, because the job has ended for good."""
+    """Cancel all batches at the provider, because the job has ended for good. Files of a batch whose last result ended
+    the job are deleted."""
     for made in k.submissions.values():
         if made.name:
-            out.append(commands.CancelSubmission(made.number, made.route, made.name))
+            left = any(key in k.flights for key in made.keys)
+            end = commands.CancelSubmission if left else commands.DiscardFiles
+            out.append(end(made.number, made.route, made.name))
     k.submissions.clear()
 
 

@@ -63,6 +63,14 @@ class CancelSubmission(_Command, frozen=True, tag="withdraw"):
     name: str
 
 
+class DiscardFiles(_Command, frozen=True, tag="discard"):
+    """Delete the files of this batch at the provider: all of its results are on disk."""
+
+    number: int
+    route: int
+    name: str
+
+
 class StartToolRun(_Command, frozen=True, tag="run_tool"):
     """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that accept one."""
 
@@ -138,8 +146,8 @@ class LogLine(_Command, frozen=True, tag="log"):
 
 
 Command = (
-    Call | SubmitBatch | FindSubmission | CollectResults | CancelSubmission | StartToolRun | LaunchChildJob
-    | SuspendChildJob | AbandonAttempt | EmitResult | RecordGoal | LogLine | FinishJob
+    Call | SubmitBatch | FindSubmission | CollectResults | CancelSubmission | DiscardFiles | StartToolRun
+    | LaunchChildJob | SuspendChildJob | AbandonAttempt | EmitResult | RecordGoal | LogLine | FinishJob
 )  # fmt: skip
 
 

@@ -157,6 +157,9 @@ class SimBatches:
                 return
             yield custom_id, outcome
 
+    async def discard(self, name: str) -> Failure | None:
+        return None
+
     async def cancel(self, name: str) -> Failure | None:
         """Do nothing but perhaps fail: paid requests are not cancelled."""
         return _LOST if await self._fails() else None

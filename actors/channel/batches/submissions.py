@@ -8,6 +8,7 @@ them. All other state here may be lost: K repeats its commands.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 from actors.branch import batch_executor
 from actors.channel.batches.accumulator import BatchAccumulator, Calls, Put
 from actors.channel.batches.orders import BatchOrderRouter, passes
-from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, surely_not_made
+from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, surely_not_made
 from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
@@ -26,6 +27,8 @@ from cortex.values.batch_record import Submission, SubmissionStatus
 from cortex.values.limits import Limits
 from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, QUEUE_FULL, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
+
+_log = logging.getLogger("cortex.batches")
 
 PERMITS = 1_000_000
 """Permits of a route that goes by message batches. It has no share of a pool: the job's concurrency bounds it."""
@@ -95,8 +98,9 @@ class SubmissionTracker:
 
     def carry_out(
         self,
-        command: commands.SubmitBatch | commands.FindSubmission | commands.CollectResults | commands.CancelSubmission,
-    ) -> None:
+        command: commands.SubmitBatch | commands.FindSubmission | commands.CollectResults | commands.CancelSubmission
+        | commands.DiscardFiles,
+    ) -> None:  # fmt: skip
         """Begin to carry out a command of K, unless it is being carried out already."""
         if isinstance(command, commands.SubmitBatch):
             self._begin("submit", command.number, self._submit)
@@ -104,6 +108,8 @@ class SubmissionTracker:
             self._begin("find", command.number, self._find)
         elif isinstance(command, commands.CollectResults):
             self._begin("collect", command.number, self._collect)
+        elif isinstance(command, commands.DiscardFiles):
+            self._begin("discard", command.number, partial(self._discard, command.route, command.name))
         else:
             self._begin("withdraw", command.number, partial(self._withdraw, command.route, command.name))
 
@@ -123,7 +129,11 @@ class SubmissionTracker:
         k = self._state()
         keys = self._reading.get(number, {})
         found: list[events.Event] = []
-        for name, reply, failure in batch_executor.results_in(blob):
+        results = batch_executor.results_in(blob)
+        if results and results[-1][0] == THE_REST:
+            told = {name for name, _, _ in results}
+            results = (*results[:-1], *((name, *results[-1][1:]) for name in keys if name not in told))
+        for name, reply, failure in results:
             flight = k.flights.get(keys.get(name, -1))
             if flight is None:
                 continue  # read before
@@ -135,10 +145,11 @@ class SubmissionTracker:
         return found
 
     async def settle(self) -> None:
-        """Wait until the provider has taken the cancellations of an ended job, ``WITHDRAW_S`` at most."""
-        withdrawals = [task for (kind, _), task in self._tasks.items() if kind == "withdraw"]
-        if withdrawals:
-            await asyncio.wait(withdrawals, timeout=WITHDRAW_S)
+        """Wait until the provider has taken the cancellations of an ended job and deleted its files, ``WITHDRAW_S`` at
+        most."""
+        last = [task for (kind, _), task in self._tasks.items() if kind in ("withdraw", "discard")]
+        if last:
+            await asyncio.wait(last, timeout=WITHDRAW_S)
 
     async def close(self) -> None:
         """Stop watching. Batches stay with the provider."""
@@ -188,6 +199,8 @@ class SubmissionTracker:
                 await asyncio.sleep(min(reply.given_back_s, left_s))
         if reply.failure is None:
             return events.SubmissionAccepted(number, reply.name)
+        if reply.failure.error_type == QUEUE_FULL:
+            self._gathering.is_full(made)
         sure = surely_not_made(reply.failure)
         return (
             events.SubmissionRejected(number, reply.failure)
@@ -271,6 +284,7 @@ class SubmissionTracker:
                 if reply.failure.error_type == QUEUE_FULL:
                     self._gathering.is_full(made)
                 self._put([events.SubmissionRejected(number, reply.failure)])
+                self._begin("discard", number, partial(self._discard, made.route, made.name))
                 return
             if reply is not None and reply.failure is not None and not passes(reply.failure):
                 self._put([_gone(made, reply.failure)])
@@ -284,6 +298,18 @@ class SubmissionTracker:
             if reply is not None and (reply.failure is None or not passes(reply.failure)):
                 return
             await self._orders.pause(looks, reply)
+
+    async def _discard(self, place: int, name: str, _: int) -> None:
+        """Delete the files of a batch. They expire by themselves, so that a failure is told and no more."""
+        reply: batch_executor.OrderReply | None = None
+        for looks in range(TRIES_MAX):
+            reply = await self._orders.ask(place, batch_executor.DiscardOrder(name))
+            if reply is not None and (reply.failure is None or not passes(reply.failure)):
+                break
+            await self._orders.pause(looks, reply)
+        why = "no branch was available" if reply is None else reply.failure and reply.failure.message
+        if why:
+            _log.warning("files of batch %s stay at the provider: %s", name, why)
 
     # -- tasks ------------------------------------------------------------------------------------------------------
 
@@ -317,6 +343,6 @@ def _gone(made: Submission, failure: Failure) -> events.Event:
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
     if failure.status in (404, 410):
-        text = f"batch {made.name} is not there any more, and the provider keeps results for 29 days"
+        text = f"batch {made.name} is not there any more: the provider keeps results for a time alone"
         failure = msgspec.structs.replace(failure, message=f"{text} ({failure.message})")
     return events.SubmissionUnreadable(made.number, failure)

@@ -1,4 +1,4 @@
-"""Parser of one line of the results of a batch of OpenAI: a reply or a failure.
+"""Parser of one line of the results of a batch of OpenAI, or of Mistral: a reply or a failure.
 
 The form: https://platform.openai.com/docs/guides/batch; a request that was refused has its status and error in
 ``response`` (https://github.com/openai/openai-openapi/issues/302), one that was not worked off an ``error``.
@@ -6,6 +6,7 @@ The form: https://platform.openai.com/docs/guides/batch; a request that was refu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from policies.failures.failure import Failure, FailureKind
 LINE_MARK: Final = "c"
 """Beginning of the custom id in a line."""
 KEPT_MARK: Final = "k"
-"""The same, of a request that was written in the form of chat completions: its reply keeps the completion."""
+"""The same, of a request that its user wrote in the form of the API: its reply keeps the answer as it came."""
 
 _EXPIRED: Final = "batch_expired"
 _CANCELLED: Final = frozenset({"batch_cancelled", "batch_canceled"})
@@ -47,7 +48,21 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 
 
 def read_chat_result(line: bytes, failures: FailureReader) -> tuple[str, Reply | Failure] | None:
-    """Return custom id and outcome of a line; None for a blank line, or one that names no request.
+    """Return custom id and outcome of a line with an answer of chat completions, as ``read_line`` does."""
+    return read_line(line, failures, read_chat)
+
+
+def read_chat(body: bytes, kept: bool) -> Reply:
+    """Return the reply in a completion; ``kept``: with the completion."""
+    reply = read_completion(body)
+    return with_whole(reply, body) if kept else reply
+
+
+def read_line(
+    line: bytes, failures: FailureReader, read: Callable[[bytes, bool], Reply]
+) -> tuple[str, Reply | Failure] | None:
+    """Return custom id and outcome of a line; None for a blank line, or one that names no request. ``read``: as
+    ``LineForm.read``.
 
     A request that failed or was not worked off was not paid for.
     """
@@ -58,10 +73,12 @@ def read_chat_result(line: bytes, failures: FailureReader) -> tuple[str, Reply |
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # its request counts as one that has no line
     mark, custom_id = found.custom_id[:1], found.custom_id[1:]
-    return custom_id, _outcome(found, mark == KEPT_MARK, failures)
+    return custom_id, _outcome(found, mark == KEPT_MARK, failures, read)
 
 
-def _outcome(found: _Line, kept: bool, failures: FailureReader) -> Reply | Failure:
+def _outcome(
+    found: _Line, kept: bool, failures: FailureReader, read: Callable[[bytes, bool], Reply]
+) -> Reply | Failure:  # fmt: skip
     response = found.response
     if response is None:
         error = found.error or _Error()
@@ -79,8 +96,7 @@ def _outcome(found: _Line, kept: bool, failures: FailureReader) -> Reply | Failu
         # the API bills no row that failed
         return msgspec.structs.replace(failure, status=500) if failure.may_be_billed else failure
     try:
-        reply = read_completion(body)
-        return with_whole(reply, body) if kept else reply
+        return read(body, kept)
     except StreamError as error:
         return failures.of_stream_error(error, response.status_code, {})
     except UnreadableResponse as error:

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from actors.providers.chat_completions.batches import ChatBatches
+from actors.providers.batches.batching_model import BatchingModel
+from actors.providers.batches.file_batches import LineForm
+from actors.providers.chat_completions.batch_results import read_chat
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
@@ -16,14 +18,10 @@ from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_B
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.client.canonical_request import model_in
-from actors.providers.client.keyed_model import KeyedModel
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
-from actors.providers.messages.batches import BatchTransport
 from actors.providers.registry import Provider, load, row_of
-from actors.providers.transport.aiohttp_transport import RequestTemplate
-from actors.providers.transport.failures import ModelClosed
 from cortex.values.chat_form.request import may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -83,41 +81,20 @@ class _Count(msgspec.Struct):
     input_tokens: int
 
 
-class ChatModel(KeyedModel):
+class ChatModel(BatchingModel):
     """Model (`actors.ports.model.Model`) behind chat completions. The API has no counter of tokens; a server may have
     one beside it (`ChatDialect.counter`)."""
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
         variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound)
-        super().__init__(CHAT_FORM, dialect, spec, row, credential, variant)
+        lines = LineForm(endpoint=dialect.batch_endpoint, body=self._batch_body, empty="messages", read=read_chat)
+        super().__init__(CHAT_FORM, dialect, spec, row, credential, variant, load(dialect.batches), lines)
         self._counter = dialect.counter
-        patience_s = self._timeouts.connect_s + self._timeouts.first_byte_s
-        self.batches = ChatBatches(
-            self._batch_transport, self._keys, self._failures, patience_s, dialect.batch_endpoint, self._bound
-        )
-        """Batches of the provider, under the same credential; only those whose row says so have any."""
 
-    def _bound(self) -> str:
+    def _batch_body(self, body: bytes) -> bytes:
         assert isinstance(self._variant, ChatVariant)
-        return self._variant.bound
-
-    async def close(self) -> None:
-        """Close every connection; calls under way end as TRANSIENT."""
-        await super().close()
-        await self.batches.close()
-
-    async def _take_key(self, credential: Credential) -> None:
-        await super()._take_key(credential)
-        if self.batches.transport is not None:
-            self.batches.transport.take(RequestTemplate(self.url, self._headers(credential)))
-
-    async def _batch_transport(self) -> BatchTransport:
-        if self._closed:
-            raise ModelClosed
-        template, context, proxy = await self._free_way("")
-        connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
-        return BatchTransport(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
+        return chat_body(body, self._variant.bound)
 
     @property
     def counts_tokens(self) -> bool:

@@ -13,6 +13,7 @@ from actors.providers.client.key_dialect import (
     azure_address,
     vertex_address,
 )
+from actors.providers.registry import Reference
 
 
 class ChatDialect(KeyDialect, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
     """Field of the bound of a reply at the provider's own hosts. The other one is used once a server refuses this."""
     batch_endpoint: str = "/v1/chat/completions"
     """Path of chat completions in a batch and in its lines."""
+    batches: Reference = "actors.providers.chat_completions.batches:OpenAIBatches"
+    """Client of the provider's batches, ``actors.providers.batches.file_batches.FileBatches`` or derived from it."""
     counter: str = ""
     """Path of a counter of tokens that takes the canonical form; empty: there is none."""
 
@@ -32,6 +35,8 @@ AZURE: Final = ChatDialect(
     bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=azure_address, tokens=ENTRA_TOKENS,
     batch_endpoint="/chat/completions",
 )  # fmt: skip
+GEMINI: Final = ChatDialect(batches="actors.providers.gemini.batches:GeminiBatches")
+MISTRAL: Final = ChatDialect(batches="actors.providers.mistral.batches:MistralBatches")
 VERTEX: Final = ChatDialect(address=vertex_address, tokens=GOOGLE_TOKENS)
 LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")
 """llama.cpp has the counter of the Messages API beside chat completions (`tools/server/server.cpp`)."""

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from actors.providers.batches.exchange import BatchTransport
 from actors.providers.client.http_model import STREAM_ABOVE_TOKENS, FreeWay, HttpModel
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.providers.messages import sdk_template
-from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
+from actors.providers.messages.batches import BATCHES, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits

@@ -9,11 +9,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from actors.providers.batches.batching_model import BatchingModel
+from actors.providers.batches.file_batches import LineForm
+from actors.providers.chat_completions.batches import OpenAIBatches
 from actors.providers.chat_completions.client import declined
 from actors.providers.chat_completions.errors import ChatFailures
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.client.key_dialect import DEFAULT, KeyDialect
-from actors.providers.client.keyed_model import KeyedModel
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
@@ -22,6 +24,7 @@ from actors.providers.remedies import RESPONSES_ADDRESS
 from actors.providers.responses.request import counted_body, responses_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
+from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
 
@@ -57,17 +60,29 @@ RESPONSES_FORM: Final = WireForm(
 )  # fmt: skip
 
 
+def _batched(body: bytes) -> bytes:
+    return responses_body(body)
+
+
+def _read(body: bytes, kept: bool) -> Reply:
+    return read_response(body)
+
+
+LINES: Final = LineForm(endpoint=f"/v1{RESPONSES}", body=_batched, empty="input", read=_read)
+
+
 class _Count(msgspec.Struct):
     input_tokens: int
 
 
-class ResponsesModel(KeyedModel):
+class ResponsesModel(BatchingModel):
     """Model (`actors.ports.model.Model`) behind the Responses API. A server without its counter of tokens is asked for
     it once."""
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: KeyDialect = load(row.dialect) if row.dialect else DEFAULT
-        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, ResponsesVariant())
+        variant = ResponsesVariant()
+        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, variant, OpenAIBatches, LINES)
         self._counter_missing = False
 
     @property

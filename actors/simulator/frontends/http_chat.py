@@ -16,7 +16,7 @@ from actors.simulator.api import chat_wire, embeddings_wire, responses_wire, wir
 from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.faults import CREDIT, ErrorResponse
 from actors.simulator.frontends.http_batches import BatchRoutes
-from actors.simulator.frontends.http_chat_batches import BATCHES, ChatBatchRoutes
+from actors.simulator.frontends.http_chat_batches import ChatBatchRoutes
 from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.request import BadRequest
 
@@ -29,6 +29,8 @@ FORMS: Final[Mapping[str, ModuleType]] = {
 }  # fmt: skip
 """Wire forms by path."""
 MODELS: Final = "/v1/models"
+COMPATIBLE: Final = "/v1beta/openai"
+"""Address at which Gemini has OpenAI's API."""
 EMPTY: Final = b"{}"
 """Request that asks which API is there, and no model anything: it is refused and not counted."""
 _NO_KEY: Final = ErrorResponse(
@@ -37,6 +39,11 @@ _NO_KEY: Final = ErrorResponse(
 )  # fmt: skip
 _TOO_LARGE: Final = ErrorResponse(413, "request_too_large", "Request exceeds the maximum size")
 _WRONG_METHOD: Final = ErrorResponse(405, "invalid_request_error", "Method Not Allowed")
+
+
+def own_path(path: str) -> str:
+    """Return a path of Gemini's chat completions as OpenAI's; any other one as it is."""
+    return f"/v1{path.removeprefix(COMPATIBLE)}" if path.startswith(COMPATIBLE) else path
 
 
 class ChatRoutes:
@@ -52,21 +59,23 @@ class ChatRoutes:
 
     def takes(self, request: web.BaseRequest, path: str) -> bool:
         """Return whether a request is one of OpenAI's API."""
+        path = own_path(path)
         own = path in FORMS or path == COUNTER or self.batches.takes(path)
         return own or (path.startswith(MODELS) and "anthropic-version" not in request.headers)
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer one request."""
+        path = own_path(path)
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        key = key.strip() if scheme.lower() == "bearer" else request.headers.get("api-key", "").strip()
+        named = request.headers.get("api-key", "") or request.headers.get("x-goog-api-key", "")
+        key = key.strip() if scheme.lower() == "bearer" else named.strip()
         known = self._provider.settings.keys
         if not key or (known and key not in known):
             self._provider.tally.unauthorised += 1
             wrong = ErrorResponse(401, "authentication_error", "Incorrect API key provided.")
             return self._refused(wrong if key else _NO_KEY)
         if self.batches.takes(path):
-            begins = request.method == "POST" and path == BATCHES
-            if begins and self._provider.out_of_credit:
+            if self.batches.begins(request.method, path) and self._provider.out_of_credit:
                 return self._refused(CREDIT)
             return await self.batches.handle(request, path)
         form = FORMS.get(path)

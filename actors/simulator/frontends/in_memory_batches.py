@@ -85,6 +85,9 @@ class SimulatedBatches:
             return _died(name)
         return None
 
+    async def discard(self, name: str) -> Failure | None:
+        """Return None: a batch has no files."""
+
     async def close(self) -> None:
         """Release nothing."""
 

@@ -31,6 +31,11 @@ def chat_request(fields: Mapping[str, Any]) -> bytes:
     return CHAT_MARK + _encode({name: fields[name] for name in sorted(fields)})[1:]
 
 
+def is_written(body: bytes) -> bool:
+    """Return whether a request is one that its user wrote in this form."""
+    return body.startswith(CHAT_MARK)
+
+
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
     """Return the fields of such a request without the mark. Raises ``msgspec.DecodeError`` for bytes that are none."""
     fields = _FIELDS.decode(body)

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
+from actors.providers.batches.file_batches import FOREIGN
 from actors.providers.chat_completions.batch_results import read_chat_result
-from actors.providers.chat_completions.batches import FOREIGN
 from actors.providers.chat_completions.client import ChatModel, model_of
 from actors.providers.chat_completions.errors import ChatFailures
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
@@ -161,7 +161,7 @@ async def test_a_batch_that_is_checked_has_no_count_and_one_of_others_is_foreign
         model = client(server.url)
         assert await model.batches.look("batch_1") == BatchStatus("batch_1", False, UNKNOWN_REQUESTS, 5.0, FOREIGN)
         found = await model.batches.look("../files")
-        assert isinstance(found, Failure) and "is no id of a batch" in found.message
+        assert isinstance(found, Failure) and "is no id of a message batch" in found.message
         await model.close()
     assert all(each.headers["authorization"] == f"Bearer {KEY}" for each in server.asked)
 

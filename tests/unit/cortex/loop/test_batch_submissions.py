@@ -51,7 +51,7 @@ def test_rows_go_together_and_come_back_one_by_one() -> None:
     assert len(made.emitted) == 1
     made.fail("overloaded", goal=2, status=529)
     made.answer("three", goal=3)
-    assert made.turn(events.ResultsCollected(1)) == []
+    assert made.turn(events.ResultsCollected(1)) == [commands.DiscardFiles(1, 0, "b1")]
     assert made.k.submissions == {}
     made.turn(events.Ticked(), at_s=made.k.at_s + 100)
     assert [(call.goal, call.attempt) for call in made.calls.values()] == [(2, 2)]  # the errored one, and it alone
@@ -342,6 +342,17 @@ def test_a_cancelled_job_cancels_its_batches() -> None:
     assert of(parts, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")]
     assert (made.k.outcome, made.k.submissions, made.k.flights) == ("cancelled", {}, {})
     assert made.k.ledger.assumed_nusd > 0  # nobody will tell what was worked off by then
+
+
+def test_files_of_a_batch_whose_last_result_ends_the_job_are_deleted() -> None:
+    made = out_there()
+    made.answer("one", goal=1)
+    made.answer("two", goal=2)
+    parts = made.answer("three", goal=3)
+    assert made.k.outcome == "complete"
+    assert [each for each in parts if type(each) in (commands.CancelSubmission, commands.DiscardFiles)] == [
+        commands.DiscardFiles(1, 0, "b1")
+    ]
 
 
 def test_a_cancelled_job_waits_until_it_knows_what_to_cancel() -> None:

@@ -1,0 +1,281 @@
+"""Batches that are made of uploaded files of requests, and whose results are files: OpenAI's way, which others follow.
+
+A file holds a request a line. A batch is made of an uploaded file; its results are a file of answers and perhaps one of
+errors. All of them stay at the provider until they are deleted or expire (``discard``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
+from actors.providers.batches.exchange import BatchClient, BatchTransport, NoName, path_of
+from actors.providers.client.canonical_request import model_in
+from actors.providers.client.wire_form import Untranslatable
+from actors.providers.credentials.reload import CredentialReload
+from actors.providers.transport.failures import FailureReader
+from cortex.values.chat_form.messages import NoCounterpart
+from cortex.values.reply import Reply
+from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
+from policies.failures.failure import Failure, FailureKind
+
+FIRST: Final = "cortex"
+"""Key of a batch's metadata with the custom id of its first request: a lost batch is known by it."""
+FOREIGN: Final = "-"
+"""First custom id of a batch without that key: it was not made here."""
+NO_SUCH_FILE: Final = 404
+_BOUNDARY: Final = "cortex-c2a1f0d47e5b4c6f9a83"
+_BROKEN: Final = (Untranslatable, NoCounterpart, msgspec.DecodeError, LookupError, TypeError, AttributeError)
+
+
+class BatchOfFiles(msgspec.Struct, kw_only=True):
+    """Description of such a batch by its provider."""
+
+    name: str
+    created_at_s: float
+    ended: bool
+    total: int = 0
+    """Number of its requests; 0: not counted yet."""
+    first_id: str = FOREIGN
+    inputs: tuple[str, ...] = ()
+    """Ids of the files it was made of."""
+    outputs: tuple[str, ...] = ()
+    """Ids of the files of its results, answers first."""
+    never_began: tuple[str, str, Any] | None = None
+    """Code, message and parameter of the error for which none of its requests was begun."""
+    rest: Failure | None = None
+    """Outcome of the requests without a line in the results."""
+
+    def status(self) -> BatchStatus:
+        """Return the status. Raises NoName for an id that is none."""
+        path_of(self.name)
+        total = self.total if self.total or self.ended else UNKNOWN_REQUESTS
+        return BatchStatus(self.name, self.ended, total, self.created_at_s, self.first_id)
+
+
+class LineForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Form of requests and answers in the lines of files: that of an API of single calls."""
+
+    endpoint: str
+    """Path of the API in a batch and in its lines."""
+    body: Callable[[bytes], bytes]
+    """Function from a canonical request to the body of a line. Raises ``Untranslatable``, and the errors of msgspec and
+    of missing fields for a request that is none."""
+    empty: str
+    """Field that is sent as an empty list where a request has no counterpart, so that it is refused."""
+    read: Callable[[bytes, bool], Reply]
+    """Function ``(body of an answer, kept) -> Reply``. ``kept``: the reply holds the answer as it came. Raises as
+    ``WireForm.read`` does."""
+
+
+class FileBatches(BatchClient):
+    """``MessageBatches`` of a provider that makes batches of files. A subclass knows the form of requests and results,
+    and what the provider says of a batch."""
+
+    batches_path: ClassVar[str] = "/batches"
+    files_path: ClassVar[str] = "/files"
+
+    def __init__(
+        self, open_: Callable[[], Awaitable[BatchTransport]], keys: CredentialReload, failures: FailureReader,
+        timeout_s: float, lines: LineForm,
+    ) -> None:  # fmt: skip
+        super().__init__(open_, keys, failures, timeout_s)
+        self._lines_as = lines
+        self._untranslatable: dict[str, str] = {}
+        """Reasons of requests that have no counterpart, by custom id: the provider refuses what is sent in their
+        place."""
+
+    @staticmethod
+    def address(url: str) -> str:
+        """Return the address below which the paths are, given that of calls."""
+        return url
+
+    @staticmethod
+    def headers(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the headers of all requests, given those of calls."""
+        return headers
+
+    def _line(self, row: BatchRequest) -> bytes:
+        """Return the line of a request. Raises ``Untranslatable`` and the errors of a request that is none."""
+        raise NotImplementedError
+
+    def _empty_line(self, row: BatchRequest, model: str) -> bytes:
+        """Return a line that the provider refuses, in the place of a request that has no counterpart."""
+        raise NotImplementedError
+
+    def _making(self, file: str, rows: Sequence[BatchRequest]) -> tuple[str, dict[str, Any]]:
+        """Return path and body of the request that makes a batch of an uploaded file."""
+        raise NotImplementedError
+
+    def _made(self, data: bytes) -> str:
+        """Return the id of a batch that was made; empty: none."""
+        return id_in(data)
+
+    def _cancel_path(self, name: str) -> str:
+        """Return the path that cancels a batch. Raises NoName."""
+        return f"{self.batches_path}{path_of(name)}/cancel"
+
+    def _not_made(self, failure: Failure) -> Failure:
+        """Return the failure of a batch that was not made, of the type ``QUEUE_FULL`` where there was no room."""
+        return failure
+
+    def _batch_in(self, data: bytes) -> BatchOfFiles:
+        """Return what is said of a batch. Raises the errors of msgspec, and ValueError."""
+        raise NotImplementedError
+
+    def _result(self, line: bytes) -> tuple[str, Reply | Failure] | None:
+        """Return custom id and outcome of a line of results; None for a line that names no request."""
+        raise NotImplementedError
+
+    async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
+        """Upload a file of these rows and make a batch of it."""
+        uploaded = await self._uploaded(b"".join([self._line_of(row) for row in rows]), timeout_s)
+        if isinstance(uploaded, Failure):  # a file alone costs nothing, and no batch was made of it
+            return msgspec.structs.replace(uploaded, sent=False)
+        try:
+            path, wanted = self._making(uploaded, rows)
+        except NoName as error:
+            return self._no_name(error)
+        made = await self._asked("POST", path, body=msgspec.json.encode(wanted), timeout_s=timeout_s, known=path)
+        if isinstance(made, Failure):
+            if surely_not_made(made):
+                await self._delete((uploaded,))
+            return self._not_made(made)
+        return self._made(made) or self._unreadable("what is said of a batch")
+
+    def _line_of(self, row: BatchRequest) -> bytes:
+        try:
+            return self._line(row)
+        except _BROKEN as error:
+            self._untranslatable[row.custom_id] = str(error)
+            return self._empty_line(row, model_in(row.body))
+
+    async def _uploaded(self, content: bytes, timeout_s: float) -> str | Failure:
+        """Upload a file and return its id."""
+        body, kind = form_of(content)
+        more = {"content-type": kind}
+        uploaded = await self._asked(
+            "POST", self.files_path, body=body, timeout_s=timeout_s, more=more, known=self.files_path
+        )
+        if isinstance(uploaded, Failure):
+            return uploaded
+        return id_in(uploaded) or self._unreadable("what is said of an uploaded file")
+
+    async def look(self, name: str) -> BatchStatus | Failure:
+        """Return the status of a batch; a failure of ``NEVER_BEGAN`` if its file was refused as a whole."""
+        batch = await self._batch(name)
+        if isinstance(batch, Failure):
+            return batch
+        if batch.never_began is None:
+            return batch.status()
+        code, message, param = batch.never_began
+        text = message or "the provider refused the file of the batch and gave no reason"
+        if code == QUEUE_FULL:
+            return Failure(FailureKind.THROTTLED, self._failures.line(text), 0, QUEUE_FULL, sent=False)
+        told = msgspec.json.encode({"error": {"code": code or None, "message": text, "param": param}})
+        failure = self._failures.of_response(400, {}, told)
+        return msgspec.structs.replace(failure, status=0, error_type=NOT_BEGUN, sent=False)
+
+    async def cancel(self, name: str) -> Failure | None:
+        """Ask a batch to stop."""
+        try:
+            answer = await self._asked("POST", self._cancel_path(name), body=b"")
+        except NoName as error:
+            return self._no_name(error)
+        return answer if isinstance(answer, Failure) else None
+
+    async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
+        """Yield results as their lines are read, answers first; none is kept."""
+        batch = await self._batch(name)
+        if isinstance(batch, Failure):
+            yield "", batch
+            return
+        for file in batch.outputs:
+            async for line in self._content(file):
+                if isinstance(line, Failure):
+                    yield "", line
+                    return
+                found = self._result(line)
+                if found is not None:
+                    yield self._told(*found)
+        if batch.rest is not None:
+            yield THE_REST, batch.rest
+
+    def _told(self, custom_id: str, outcome: Reply | Failure) -> tuple[str, Reply | Failure]:
+        """Return a result, with our own reason where a request was not sent as it was meant."""
+        why = self._untranslatable.get(custom_id)
+        if why is not None and isinstance(outcome, Failure) and outcome.kind is FailureKind.REJECTED:
+            outcome = msgspec.structs.replace(outcome, message=self._failures.line(why))
+        return custom_id, outcome
+
+    async def discard(self, name: str) -> Failure | None:
+        """Delete the files of a batch: its requests and its results."""
+        batch = await self._batch(name)
+        return batch if isinstance(batch, Failure) else await self._delete(batch.inputs + batch.outputs)
+
+    async def _delete(self, files: tuple[str, ...]) -> Failure | None:
+        """Delete files, each of them; return the first failure. A file that is gone is no failure."""
+        first: Failure | None = None
+        for file in files:
+            try:
+                found = await self._asked("DELETE", self._file_path(file))
+            except NoName as error:
+                found = self._no_name(error)
+            if isinstance(found, Failure) and found.status != NO_SUCH_FILE:
+                first = first or found
+        return first
+
+    def _file_path(self, file: str) -> str:
+        """Return the path of a file. Raises NoName."""
+        return f"{self.files_path}{path_of(file)}"
+
+    async def _content(self, file: str) -> AsyncIterator[bytes | Failure]:
+        try:
+            path = f"{self._file_path(file)}/content"
+        except NoName as error:
+            yield self._no_name(error)
+            return
+        async for line in self._lines(path):
+            yield line
+
+    async def _batch(self, name: str) -> BatchOfFiles | Failure:
+        try:
+            answer = await self._asked("GET", f"{self.batches_path}{path_of(name)}")
+            return answer if isinstance(answer, Failure) else self._batch_in(answer)
+        except NoName as error:
+            return self._no_name(error)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            return self._unreadable("what is said of a batch", error)
+
+
+# -- wire form -----------------------------------------------------------------------------------------------------
+
+
+class _Made(msgspec.Struct):
+    id: str
+
+
+def id_in(data: bytes) -> str:
+    """Return the id in what a provider says of something that it made; empty: none."""
+    try:
+        name = msgspec.json.decode(data, type=_Made).id
+        path_of(name)
+        return name
+    except (msgspec.DecodeError, UnicodeDecodeError, NoName):
+        return ""
+
+
+def form_of(content: bytes) -> tuple[bytes, str]:
+    """Return the upload of a file of requests as a form (RFC 7578), and its content type."""
+    boundary = _BOUNDARY
+    while boundary.encode() in content:
+        boundary += "0"
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
+        'Content-Disposition: form-data; name="file"; filename="cortex.jsonl"\r\n'
+        "Content-Type: application/jsonl\r\n\r\n"
+    )
+    return head.encode() + content + f"\r\n--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"

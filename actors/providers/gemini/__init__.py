@@ -1,0 +1,1 @@
+"""Batches of the Gemini API, and the form of its own requests and responses, which they have."""

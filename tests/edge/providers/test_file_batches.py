@@ -1,0 +1,258 @@
+"""Batches of uploaded files over real HTTP, at each provider that has them: made, listed, read, cancelled, cleared away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
+from actors.providers.batches.file_batches import FOREIGN
+from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
+from actors.providers.pricing import known
+from actors.providers.registry import load, row_of
+from actors.simulator.frontends.http_app import SimulatorServer, serve
+from actors.simulator.settings import SimulatorSettings
+from cortex.values.chat_form.completion import completion_of
+from cortex.values.chat_form.request import chat_request
+from cortex.values.reply import Reply
+from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
+from policies.failures.failure import Failure, FailureKind
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import Answer, Asked, http
+
+KEY = "sk-made-up-0123456789"
+SOON = SimulatorSettings(error=0.0, batch_ms=5)
+BELOW = {"gemini": "/v1beta/openai"}
+"""Path of the address of chat completions."""
+KEYS = {"openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY", "mistral": "MISTRAL_API_KEY",
+        "gemini": "GEMINI_API_KEY"}  # fmt: skip
+EACH = pytest.mark.parametrize("provider", KEYS)
+QUOTA = {"error": {"code": 429, "message": "You exceeded your current quota", "status": "RESOURCE_EXHAUSTED"}}
+
+
+def body(text: str, **fields: Any) -> bytes:
+    return msgspec.json.encode({"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": text}]} | fields)
+
+
+def rows(count: int) -> list[BatchRequest]:
+    return [BatchRequest(f"r{i}", body(f"Say a{i}")) for i in range(count)]
+
+
+def client(provider: str, url: str) -> Any:
+    account = opened(ProviderLocation(provider=provider, base_url=url + BELOW.get(provider, "")), {KEYS[provider]: KEY})
+    made = load(row_of(provider).client)
+    return made(ClientSpec(endpoint=account.endpoint, provider=provider, credential=account.credential))
+
+
+@asynccontextmanager
+async def simulated(provider: str, settings: SimulatorSettings = SOON) -> AsyncIterator[tuple[Any, SimulatorServer]]:
+    server = await serve(settings)
+    model = client(provider, server.url)
+    try:
+        yield model.batches, server
+    finally:
+        await model.close()
+        await server.close()
+
+
+def files(server: SimulatorServer) -> list[str]:
+    return server._face.chat.batches.store.files
+
+
+async def ended(batches: Any, name: str) -> BatchStatus:
+    while True:
+        found = await batches.look(name)
+        assert isinstance(found, BatchStatus), found
+        if found.ended:
+            return found
+        await asyncio.sleep(0.005)
+
+
+async def results(batches: Any, name: str) -> dict[str, Reply | Failure]:
+    return {custom_id: outcome async for custom_id, outcome in batches.results(name)}
+
+
+@EACH
+async def test_a_batch_from_its_making_to_the_end_of_its_files(provider: str) -> None:
+    async with simulated(provider) as (batches, server):
+        odd = BatchRequest("odd", body("x", container="c"))
+        name = await batches.submit([*rows(5), odd], 5.0)
+        assert isinstance(name, str), name
+        assert (await batches.listed("", 0.0, 9))[0].first_id == "r0"
+        status = await ended(batches, name)
+        assert (status.name, status.requests, status.first_id) == (name, 6, "r0")
+        found = await results(batches, name)
+        assert {key: reply.text for key, reply in found.items() if isinstance(reply, Reply)} == {f"r{i}": f"a{i}" for i in range(5)}
+        refused = found["odd"]
+        assert isinstance(refused, Failure) and refused.kind is FailureKind.REJECTED and not refused.may_be_billed
+        assert refused.message.startswith("container: "), "our own reason, since the provider saw an empty request"
+        assert files(server), "until the results are safe"
+        assert await batches.discard(name) is None
+        assert files(server) == []
+        assert await batches.discard(name) is None, "what is gone is no failure"
+
+
+@EACH
+async def test_the_list_goes_back_to_the_one_that_is_known(provider: str) -> None:
+    async with simulated(provider) as (batches, _):
+        names = [await batches.submit(rows(1 + at), 5.0) for at in range(3)]
+        assert [each.name for each in await batches.listed(names[0], 0.0, 9)] == [names[2], names[1]]
+        assert [each.name for each in await batches.listed("", 0.0, 1)] == [names[2]]
+        assert await batches.listed("", 4e9, 9) == []
+
+
+@pytest.mark.parametrize("provider", ["mistral", "gemini"])
+async def test_a_request_in_the_form_of_chat_is_asked_too(provider: str) -> None:
+    chat = chat_request({"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "Say a"}]})
+    async with simulated(provider) as (batches, _):
+        name = await batches.submit([BatchRequest("a", chat)], 5.0)
+        await ended(batches, name)
+        reply = (await results(batches, name))["a"]
+    assert isinstance(reply, Reply) and b'"content":"a"' in completion_of(reply.body, 0.0)[0]
+
+
+@pytest.mark.parametrize(("provider", "custom_id"), [("openai", "r0"), ("mistral", THE_REST), ("gemini", THE_REST)])
+@pytest.mark.parametrize("expires", [True, False])
+async def test_what_was_not_worked_off_is_told_and_not_billed(provider: str, custom_id: str, expires: bool) -> None:
+    """Mistral leaves out what it did not come to, and Gemini all results: then one outcome stands for the rest."""
+    settings = SimulatorSettings(error=0.0, batch_ms=5, batch_expired=1.0) if expires else SimulatorSettings(batch_ms=60_000)
+    async with simulated(provider, settings) as (batches, _):
+        name = await batches.submit(rows(1), 5.0)
+        if not expires:
+            assert await batches.cancel(name) is None
+        await ended(batches, name)
+        found = await results(batches, name)
+    kind = FailureKind.EXPIRED if expires else FailureKind.CANCELLED
+    assert {key: (each.kind, each.may_be_billed) for key, each in found.items()} == {custom_id: (kind, False)}
+
+
+@pytest.mark.parametrize("provider", ["mistral", "gemini"])
+async def test_a_full_queue_is_told_when_the_batch_is_made_and_its_file_goes(provider: str) -> None:
+    async with simulated(provider, SimulatorSettings(error=0.0, batch_ms=60_000, batch_queue=4)) as (batches, server):
+        first = await batches.submit(rows(3), 5.0)
+        found = await batches.submit(rows(3), 5.0)
+        assert isinstance(first, str) and len(files(server)) == 1
+    assert isinstance(found, Failure) and surely_not_made(found)
+    assert (found.kind, found.error_type, found.sent) == (FailureKind.THROTTLED, QUEUE_FULL, False)
+
+
+@pytest.mark.parametrize(
+    ("provider", "answer", "sure"),
+    [
+        ("mistral", http({"message": "no", "type": "invalid"}, 422), True),
+        ("mistral", http({"message": "no"}, 500), False),
+        ("mistral", http({"odd": 1}), False),
+        ("gemini", http({"error": {"code": 400, "message": "no", "status": "INVALID_ARGUMENT"}}, 400), True),
+        ("gemini", http({"error": {"code": 500, "message": "no", "status": "INTERNAL"}}, 500), False),
+        ("gemini", http({"name": "../x"}), False),
+    ],
+)
+async def test_whether_a_failed_submission_may_have_made_a_batch(provider: str, answer: Answer, sure: bool) -> None:
+    def script(asked: Asked) -> Answer:
+        made = asked.target == "/v1/batch/jobs" or asked.target.endswith(":batchGenerateContent")
+        return answer if made else http({"id": "f1", "file": {"name": "files/f1"}}, X_Goog_Upload_URL="http://x/up")
+
+    with served(script) as server:
+        model = client(provider, server.url)
+        found = await model.batches.submit(rows(1), 5.0)
+        await model.close()
+    assert isinstance(found, Failure) and surely_not_made(found) is sure
+    deleted = [each.target for each in server.asked if each.method == "DELETE"]
+    assert bool(deleted) is sure, "a file that no batch was made of is deleted"
+
+
+async def test_the_upload_of_gemini_stays_at_its_address_and_its_key_in_its_header() -> None:
+    def script(asked: Asked) -> Answer:
+        if asked.target == "/upload/v1beta/files":
+            return http({}, X_Goog_Upload_URL="http://elsewhere.example/upload/v1beta/files?upload_id=7")
+        return http({"file": {"name": "files/f1"}} if "upload_id" in asked.target else {"name": "batches/b1", "metadata": {}})
+
+    with served(script) as server:
+        model = client("gemini", server.url)
+        assert await model.batches.submit(rows(2), 5.0) == "b1"
+        await model.close()
+    begun, sent, made = server.asked
+    assert begun.headers["x-goog-upload-command"] == "start" and sent.target == "/upload/v1beta/files?upload_id=7"
+    assert [msgspec.json.decode(line)["key"] for line in sent.body.splitlines()] == ["r0", "r1"]
+    assert made.target == "/v1beta/models/m:batchGenerateContent"
+    assert made.json == {"batch": {"display_name": "cortex r0", "input_config": {"file_name": "files/f1"}}}
+    assert {each.headers["x-goog-api-key"] for each in server.asked} == {KEY}
+    assert not any("authorization" in each.headers for each in server.asked)
+
+
+async def test_a_job_of_mistral_names_the_model_of_its_requests() -> None:
+    with served(lambda asked: http({"id": "f1" if asked.target == "/v1/files" else "j1"})) as server:
+        model = client("mistral", server.url)
+        assert await model.batches.submit(rows(2), 5.0) == "j1"
+        await model.close()
+    assert server.asked[1].json == {
+        "input_files": ["f1"], "endpoint": "/v1/chat/completions", "model": "m", "metadata": {"cortex": "r0"},
+        "timeout_hours": 24,
+    }  # fmt: skip
+
+
+def job(status: str, **facts: Any) -> dict[str, Any]:
+    return {"id": "b1", "created_at": 5, "status": status, "total_requests": 3} | facts
+
+
+def operation(state: str, error: dict[str, Any] | None = None, **facts: Any) -> dict[str, Any]:
+    about = {"state": f"BATCH_STATE_{state}", "createTime": "1970-01-01T00:00:05Z", "batchStats": {"requestCount": "3"}}
+    return {"name": "batches/b1", "metadata": about | facts} | ({"error": error} if error else {})
+
+
+STATES: list[tuple[str, dict[str, Any], Any]] = [
+    ("mistral", job("QUEUED", total_requests=0), BatchStatus("b1", False, UNKNOWN_REQUESTS, 5.0, FOREIGN)),
+    ("mistral", job("RUNNING", metadata={"cortex": "r0"}), BatchStatus("b1", False, 3, 5.0, "r0")),
+    ("mistral", job("A_NEW_WORD"), BatchStatus("b1", True, 3, 5.0, FOREIGN)),
+    ("mistral", job("FAILED", completed_requests=1, output_file="o"), BatchStatus("b1", True, 3, 5.0, FOREIGN)),
+    ("mistral", job("FAILED", errors=[{"message": "bad file"}]), (FailureKind.REJECTED, NOT_BEGUN)),
+    ("gemini", operation("RUNNING", displayName="cortex r0"), BatchStatus("b1", False, 3, 5.0, "r0")),
+    ("gemini", operation("SUCCEEDED", displayName="mine"), BatchStatus("b1", True, 3, 5.0, FOREIGN)),
+    ("gemini", operation("FAILED", {"code": 3, "message": "bad file"}), (FailureKind.REJECTED, NOT_BEGUN)),
+    ("gemini", operation("FAILED", {"code": 8, "message": "quota"}), (FailureKind.THROTTLED, QUEUE_FULL)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("provider", "told", "meant"), STATES)
+async def test_what_a_provider_says_of_a_batch(provider: str, told: dict[str, Any], meant: Any) -> None:
+    with served(lambda _: http(told)) as server:
+        model = client(provider, server.url)
+        found = await model.batches.look("b1")
+        await model.close()
+    assert (found if isinstance(found, BatchStatus) else (found.kind, found.error_type)) == meant
+    assert isinstance(found, BatchStatus) or not found.sent
+
+
+async def test_a_batch_of_gemini_that_expired_after_answers_says_nothing_of_the_rest() -> None:
+    """What was answered may be billed, though the expired batch has no results: each request counts as one without a line."""
+    told = operation("EXPIRED", batchStats={"requestCount": "3", "successfulRequestCount": "1"})
+    with served(lambda _: http(told)) as server:
+        model = client("gemini", server.url)
+        assert await results(model.batches, "b1") == {}
+        await model.close()
+
+
+async def test_files_that_cannot_be_deleted_are_told_and_the_others_go() -> None:
+    def script(asked: Asked) -> Answer:
+        if asked.method == "DELETE":
+            return http({"error": {"message": "no"}}, 500) if asked.target.endswith("in") else http({"deleted": True})
+        return http({"id": "b", "created_at": 5, "status": "completed", "input_file_id": "in", "output_file_id": "out"})
+
+    with served(script) as server:
+        model = client("openai", server.url)
+        found = await model.batches.discard("b")
+        await model.close()
+    assert isinstance(found, Failure) and found.status == 500
+    assert [each.target for each in server.asked if each.method == "DELETE"] == ["/v1/files/in", "/v1/files/out"]
+
+
+@pytest.mark.parametrize(("provider", "model"), [("gemini", "gemini-2.5-flash"), ("mistral", "mistral-small-latest")])
+def test_the_price_is_half(provider: str, model: str) -> None:
+    plain, batch = known(model, provider=provider)[0], known(model, batch=True, provider=provider)[0]
+    assert plain is not None and batch is not None
+    assert batch.output_usd_per_mtok == plain.output_usd_per_mtok / 2
