@@ -1,9 +1,9 @@
 """Batches of OpenAI: a file of requests is uploaded, worked off within a day at half the price, and its results read.
 
 https://platform.openai.com/docs/guides/batch; Azure has the same (https://learn.microsoft.com/azure/ai-foundry/openai/
-how-to/batch). A batch takes 50,000 requests and 200 MB. Files of batches expire after 30 days ("By default, files with
-`purpose=batch` expire after 30 days", `FileCreateParams` of the package `openai` 3.57); at Azure they stay, and count
-against the files of the resource.
+how-to/batch). A batch takes 50,000 requests and 200 MB, at Azure too
+(https://learn.microsoft.com/azure/foundry/reference/rest/batches-create-batch). At OpenAI files of batches expire after
+30 days ("By default, files with `purpose=batch` expire after 30 days", `FileCreateParams` of the package `openai` 3.57).
 """
 
 from __future__ import annotations
