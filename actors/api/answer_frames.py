@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from actors.api.stored_rows import arrow
 from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
-from actors.files.columns import ARROW, ARROW_TEXT, JSON, Columns, arrow_columns, arrow_schema
+from actors.files.columns import ARROW, ARROW_TEXT, JSON, VECTOR, Columns, arrow_columns, arrow_schema
 from actors.files.row_values import json_value
 
 _NULLABLE: Final = {
@@ -85,8 +85,10 @@ class AnswerFrames:
     def _made(self) -> Any:
         """Return the results as a pyarrow Table. A column of the input allows nulls only if it did, or has some."""
         pa = arrow()
-        wide = arrow_schema(self._columns, nullable=True)
-        narrow = arrow_schema(self._columns)
+        vectors = [name for name, kind in self._columns.names if kind == VECTOR]
+        size = max((len(row[name]) for name in vectors for row in self._rows if row.get(name)), default=0)
+        wide = arrow_schema(self._columns, nullable=True, vector_size=size)
+        narrow = arrow_schema(self._columns, vector_size=size)
         values = {name: [row.get(name) for row in self._rows] for name in wide.names}
         columns = arrow_columns(self._columns, wide, values)
         fields = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from actors.api.argument_names import in_python
 from actors.api.stored_rows import store
 from actors.api.temporary_job import scripted
 from actors.common.errors import CommandError, UserError
+from actors.files.arrow_values import numbers_in
 from actors.files.columns import decoded
 from actors.files.dialects.dialect import Dialect, DialectError, dialect_of
 from actors.files.errors import SinkError, SourceError
@@ -39,6 +40,7 @@ from actors.programs.loader import load, place_of
 from actors.programs.schemas import AnswerSchema, answer_schema, schema_form
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
+from cortex.programs.embed import Embed, limits_for
 from cortex.programs.parts.choice_columns import alternatives_of
 from cortex.programs.shards import unsharded
 from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table, renamed, twice_named
@@ -136,25 +138,46 @@ def batch(
         meta=meta, ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
         answer_type=typed.answer_type, top_logprobs=_alternatives(logprobs, top_logprobs, typed.schema, how),
     )  # fmt: skip
+    form = FileForm(encoding, delimiter, quoting, skip_lines, no_header)
+    return answers_to(program, rows, form, model, options, numbered=not id, output=output, overwrite=overwrite,
+                      accept_bad=accept_bad, bad=bad)  # fmt: skip
+
+
+class FileForm(NamedTuple):
+    """Form of a file of rows, as the options of that name give it."""
+
+    encoding: str = ""
+    delimiter: str = ""
+    quoting: str = ""
+    skip_lines: int = 0
+    no_header: bool = False
+
+
+def answers_to(
+    program: Table, rows: Any, form: FileForm, model: client.Given, options: Mapping[str, Any], *, numbered: bool,
+    output: str, overwrite: bool, accept_bad: float | str | None, bad: str,
+) -> Answers:  # fmt: skip
+    """Run a table's program over rows given from Python, and return its answers. Raises as ``batch`` does."""
     twice, option = twice_named(program)
     if twice:
         way = f"give {option.split()[0][2:].replace('-', '_')}=, or rename" if option else "rename"
         raise SetupError(f"two columns of the results would be named {twice!r}: {way} the one of schema or id")
     try:
-        dialect, accepted = dialect_of(encoding, delimiter, quoting, skip_lines, no_header), accepted_of(accept_bad)
+        dialect, accepted = dialect_of(*form), accepted_of(accept_bad)
     except DialectError as error:
         raise SetupError(str(error).removeprefix("--")) from None
     except ValueError as error:
         raise SetupError(f"accept_bad={error}") from None
     few = accept_bad is None and not isinstance(rows, (str, os.PathLike))
     given = _GivenRows(
-        rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted, few=few, bad=bad
-    )
+        rows, numbered=numbered, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted, few=few,
+        bad=bad,
+    )  # fmt: skip
     job = client.submit(program, model=model, rows=given, **options)
     found = _result_of(job)
     assert given.check is not None
     kept = list(given.results) if output else found.rows
-    frames = AnswerFrames(kept, decoded(given.columns), rows, id=program.id, numbered=not id)
+    frames = AnswerFrames(kept, decoded(given.columns), rows, id=program.id, numbered=numbered)
     return Answers(found, kept, frames, given.check, output)
 
 
@@ -195,6 +218,8 @@ class _GivenRows:
         self._output = output
         self._overwrite = overwrite
         self._spool = Path()
+        self._vector = ""
+        """Column of vectors; empty: there is none."""
         self.check: InputCheck | None = None
         self.columns = ""
         self.results: list[Any] = []
@@ -208,6 +233,8 @@ class _GivenRows:
         order.places |= {"kind": TABLE} | ({"numbered": "1"} if self._numbered else {})
         program = order.program
         assert isinstance(program, Table)
+        if isinstance(program, Embed):
+            order.limits, self._vector = limits_for(order.limits, program.rows_max), program.own_columns()[0]
         if isinstance(self._rows, (str, os.PathLike)):
             order.input = os.fspath(self._rows)
             order.places |= {DIALECT: self._dialect.encoded()} if self._dialect.encoded() else {}
@@ -306,7 +333,10 @@ class _GivenRows:
 
     def read(self, value: Any) -> Any:
         """Return a result as a dict."""
-        return numbers_of(value)
+        found = numbers_of(value)
+        if self._vector and found[self._vector] is not None:
+            found[self._vector] = numbers_in(found[self._vector])
+        return found
 
     def end(self, outcome: str) -> None:
         """Close input and output, and delete stored rows of a job that is over. Raises ``RowsError``."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -554,16 +556,27 @@ def vector_type(size: int) -> Any:
     return pa.list_(pa.float32(), size) if size else pa.list_(pa.float32())
 
 
-def vector_column(texts: Sequence[str | None], kind: Any) -> Any:
-    """Return vectors as an Arrow column of a type that ``vector_type`` gave. Raises ``ValueError`` for a vector of
-    another length than the first."""
+def numbers_in(text: str) -> array[float]:
+    """Return the numbers of a vector as an array of float32, which numpy takes without a copy."""
+    numbers = array("f", base64.b64decode(text))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def vector_column(texts: Sequence[str | array[float] | None], kind: Any) -> Any:
+    """Return vectors, as texts of results or as arrays of float32, as an Arrow column of a type that ``vector_type``
+    gave. Raises ``ValueError`` for a vector of another length than the first."""
     import pyarrow as pa
 
     if not pa.types.is_fixed_size_list(kind):
         return pa.nulls(len(texts), kind)
     size = kind.list_size
     nothing = bytes(size * NUMBER_BYTES)
-    packed = [nothing if text is None else base64.b64decode(text) for text in texts]
+    packed = [
+        nothing if text is None else base64.b64decode(text) if isinstance(text, str) else text.tobytes()
+        for text in texts
+    ]  # fmt: skip
     for vector in packed:
         if len(vector) != len(nothing):
             raise ValueError(f"a vector has {len(vector) // NUMBER_BYTES} numbers, and the first has {size}")

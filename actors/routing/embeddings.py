@@ -9,6 +9,7 @@ from actors.routing.model_factory import ConnectionSpec
 from actors.routing.model_spec import SetupError
 from actors.routing.routes import ResolvedRoute
 from cortex.programs.embed import REQUEST_TOKENS, Embed
+from cortex.programs.shards import unsharded
 from cortex.state.program import Program
 from cortex.values.limits import Route
 
@@ -19,7 +20,7 @@ def for_vectors(program: Program, found: ResolvedRoute) -> ResolvedRoute:
     Raises ``SetupError`` for a provider without embeddings, for message batches, and for fallbacks to another model,
     whose vectors could not be compared with the others.
     """
-    if not isinstance(program, Embed):
+    if not isinstance(unsharded(program)[0], Embed):
         return found
     if other := next((each.model for each in found.fallbacks if each.model != found.route.model), ""):
         text = f"its vectors could not be compared with those of {found.route.model}"

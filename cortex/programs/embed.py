@@ -18,6 +18,7 @@ from cortex.programs.table import Table
 from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve, Wait
 from cortex.state.events import Row
 from cortex.state.state import Goal, State, Status
+from cortex.values.limits import Limits
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -35,6 +36,8 @@ request stays below the 300,000 tokens that OpenAI takes, and that a request may
 REQUEST_TOKENS: Final = 300_000
 """Tokens of all texts of a request at most, at OpenAI; the bound of one text (8,192 there) is left to the server, whose
 refusal costs nothing."""
+WINDOW_ROWS_MAX: Final = 32_768
+"""Rows of the source at most that are open at once, so that each call in flight has its rows: some 1 KB each."""
 _SPLITS: Final = frozenset({FailureKind.REJECTED, FailureKind.TOO_LARGE})
 """Failures of a request that may be those of one of its rows."""
 
@@ -132,3 +135,10 @@ class Embed(Table, frozen=True, dict=True):
             block, most, size = its_block, its_most, size + its_size
         if group:
             yield group
+
+
+def limits_for(limits: Limits, rows_max: int) -> Limits:
+    """Return the limits of a job whose calls take several rows each, and reply without text."""
+    wanted = min(rows_max * (limits.concurrency + 1), WINDOW_ROWS_MAX)
+    rows = max(limits.window_rows, wanted, 2 * rows_max)
+    return msgspec.structs.replace(limits, output_tokens_max=1, window_rows=rows)

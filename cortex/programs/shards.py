@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+import msgspec
+
 from cortex.programs.batch import Batch
+from cortex.programs.embed import Embed
 from cortex.programs.table import Table
 from cortex.state.changes import Change, Spawn
 from cortex.state.program import Program
@@ -13,7 +16,7 @@ from cortex.state.state import Goal, State, Status
 
 
 class Shards(Program, frozen=True):
-    """Run ``batch`` or ``table`` as several child jobs."""
+    """Run ``batch``, ``table`` or ``embed`` as several child jobs."""
 
     name: ClassVar[str] = "shards"
     rows_are_goals: ClassVar[bool] = False
@@ -22,11 +25,13 @@ class Shards(Program, frozen=True):
     shards: int
     batch: Batch | None = None
     table: Table | None = None
+    embed: Embed | msgspec.UnsetType = msgspec.UNSET
+    """Unset in journals of release 0.1.0, whose parameters are thus unchanged."""
 
     @property
     def of(self) -> Batch | Table:
         """Program that each shard runs."""
-        return self.table or self.batch or Batch()
+        return self.table or self.batch or Batch() if self.embed is msgspec.UNSET else self.embed
 
     def rows_are_requests(self) -> bool:
         """Return the value of the shards' program."""
@@ -63,11 +68,13 @@ def sharded(program: Program, shards: int) -> Program:
     """
     if shards <= 1:
         return program
+    if isinstance(program, Embed):
+        return Shards(shards=shards, embed=program)
     if isinstance(program, Table):
         return Shards(shards=shards, table=program)
     if isinstance(program, Batch):
         return Shards(shards=shards, batch=program)
-    raise ValueError(f"shards are for rows of `cortex batch`, not for {type(program).__name__}")
+    raise ValueError(f"shards are for rows of `cortex batch` and `cortex embed`, not for {type(program).__name__}")
 
 
 def unsharded(program: Program) -> tuple[Program, int]:

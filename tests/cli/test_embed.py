@@ -7,9 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars
 import pyarrow.parquet as pq
 import pytest
 
+import cortex as public
+from actors.routing.routes import SetupError
+from cortex.programs.parts.embedding import packed
+from cortex.values.reply import Reply, Usage, canonical_reply
 from tests.cli.cli_runner import environment, started, until
 from tests.cli.test_chat_completions import change, simulated, stats
 
@@ -44,6 +50,17 @@ def test_a_vector_for_every_row_as_a_list_of_fixed_size(cortex: Any) -> None:
     assert (again.last["reused_calls"], vectors("w.parquet") == vectors("v.parquet")) == (3, True)
     assert cortex("results", "mine", "-o", "x.jsonl").code == 0
     assert isinstance(json.loads(Path("x.jsonl").read_text().splitlines()[0])["embedding"], str)
+
+
+def test_shards_divide_the_rows_and_ask_for_the_same_vectors(cortex: Any) -> None:
+    table("t.csv", [f"ticket {at} crashes" for at in range(60)])
+    ask = ("embed", "t.csv", "--id", "id", "--model", "sim", "--rows-per-request", 8, "--json")
+    assert cortex(*ask, "-o", "v.parquet").code == 0
+    done = cortex(*ask, "-o", "w.parquet", "--shards", 3, "--ordered", "--job", "mine")
+    assert (done.code, done.last["rows_succeeded"], done.last["calls"]) == (0, 60, 9), done.err  # 20 rows a shard: 8, 8, 4
+    assert [row["id"] for row in pq.read_table("w.parquet").to_pylist()] == [f"r{at}" for at in range(60)]
+    assert vectors("w.parquet") == vectors("v.parquet")
+    assert cortex("results", "mine", "-o", "x.parquet").code == 0 and vectors("x.parquet") == vectors("v.parquet")
 
 
 @pytest.mark.long
@@ -115,3 +132,80 @@ def test_refused_in_one_line_before_anything_is_paid(
     done = cortex("embed", "t.csv", *options)
     assert done.code == 2 and text in done.err, done.err
     assert not Path("v.parquet").exists()
+
+
+SIM: Any = {"model": "sim", "progress": False, "cluster": "inline"}
+
+
+def test_in_python_a_vector_is_an_array_that_numpy_takes(cortex: Any) -> None:
+    texts = ["a cat", "a dog", "", "a cat"]
+    found = public.embed(texts, ordered=True, rows_per_request=2, **SIM)
+    assert [sorted(row) for row in found.rows] == [["embedding", "error", "row"]] * 4
+    assert found.rows[2]["embedding"] is None and "text is empty" in found.rows[2]["error"]
+    given = np.stack([row["embedding"] for row in found.rows if row["error"] is None])
+    assert (given.dtype, given.shape) == (np.float32, (3, 64)) and (given[0] == given[2]).all() and (given[0] != given[1]).any()
+    assert str(found.to_arrow().schema.field("embedding").type) == "fixed_size_list<item: float>[64]"
+    assert found.to_polars().schema["embedding"] == polars.Array(polars.Float32, 64)
+    frame = found.to_pandas()
+    assert (frame["embedding"][1] == given[1]).all() and frame["embedding"][2] is None
+    table("t.csv", texts)
+    assert cortex("embed", "t.csv", "--id", "id", "-o", "v.parquet", "--model", "sim").code == 2  # a row is refused
+    assert vectors("v.parquet")["r1"] == given[1].tolist()
+
+
+def test_in_python_from_a_frame_to_a_file_and_again(cortex: Any) -> None:
+    rows = polars.DataFrame({"id": ["x", "y"], "body": ["a cat", "a dog"], "n": [1, 2]})
+    ask: Any = {"id": "id", "with_input": True, "dimensions": 8, "answer_as": "vector", "output": "v.parquet", "job": "mine"}
+    found = public.embed(rows, "body", **ask, shards=2, **SIM)
+    assert found.to_polars().columns == ["id", "body", "n", "vector", "error"]
+    assert [len(row["vector"]) for row in found.rows] == [8, 8]
+    assert [row["vector"] for row in pq.read_table("v.parquet").to_pylist()] == [row["vector"].tolist() for row in found.rows]
+    again = public.embed(rows, "body", **ask, shards=2, **SIM)
+    assert [row["vector"] for row in again.rows] == [row["vector"] for row in found.rows]
+    assert public.embed(rows, prompt="{{body}} {{n}}", model="sim", progress=False).rows[0]["embedding"] is not None
+
+
+class Vectors:
+    """Model object whose vector of a text is its length."""
+
+    endpoint = "lengths:1"
+    rate = None
+
+    async def call(self, body: bytes, **more: Any) -> Reply:
+        texts = json.loads(body)["input"]
+        content = [{"type": "text", "text": packed([float(len(text))])} for text in texts]
+        return canonical_reply(content, stop_reason="end_turn", model="lengths", usage=Usage(5, 0))
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+def test_in_python_a_model_object_gives_the_vectors() -> None:
+    found = public.embed(["a", "abc"], model=Vectors(), progress=False, cluster="inline")
+    assert [row["embedding"].tolist() for row in found.rows] == [[1.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"column": "text", "prompt": "{{text}}"}, "give one of them"),
+        ({"prompt": "text"}, "names no column"),
+        ({"rows_per_request": 0}, "rows_per_request=0: give 1 to 2048"),
+        ({"dimensions": 0}, "dimensions=0"),
+        ({"output": "v.csv"}, "output='v.csv': vectors are written as Parquet"),
+        ({"model": ""}, "no model is given"),
+        ({"model": lambda prompt: "x"}, "a function of a prompt gives no vectors"),
+        ({"id": "text", "answer_as": "text"}, "two columns"),
+        ({"model": "claude-haiku-4-5"}, "Anthropic has no embeddings"),
+        ({"model": "m", "base_url": "http://127.0.0.1:9", "via": "batches"}, "embeddings are asked for in single requests"),
+    ],
+)  # fmt: skip
+def test_in_python_refused_before_anything_is_paid(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], text: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    with pytest.raises(SetupError, match=text):
+        public.embed(["a"], **(SIM | arguments))

@@ -126,7 +126,7 @@ TABLE = (
 
 EMBEDDING = (
     "model", "provider", "base_url", "api_key_file", "job", "state", "limits", *BOUNDS, "fallback", "price", "price_as",
-    "cluster", "sim", "label", "notify", "fresh", "overwrite", "ordered", "no_keep_text", "accept_bad",
+    "cluster", "sim", "label", "notify", "fresh", "overwrite", "ordered", "no_keep_text", "shards", "accept_bad",
     "bad", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen", "log_format",
     "log_level", "prompt", "id", "with_input", "answer_as", "columns_prefix", "encoding", "delimiter", "quoting",
     "skip_lines", "no_header",

@@ -11,12 +11,9 @@ from actors.cli.run.start import rows_job
 from actors.cli.run.tables import rendered_prompt
 from actors.common.errors import CommandError
 from actors.files.table_reader import PARQUET, form_of
-from cortex.programs.embed import ROWS_LIMIT, ROWS_MAX, VECTOR, Embed
+from cortex.programs.embed import ROWS_LIMIT, ROWS_MAX, VECTOR, Embed, limits_for
 from cortex.programs.table import FAIL, ROW, renamed, twice_named
-from cortex.values.limits import Limits
 
-WINDOW_ROWS_MAX: Final = 32_768
-"""Rows of the source at most that are open at once, so that each call in flight has its rows: some 1 KB each."""
 CHAT: Final = "chat"
 """API beside which a server has embeddings."""
 
@@ -25,6 +22,12 @@ def embed(
     path: str, output: str, column: str, rows_max: int, dimensions: int, options: Options
 ) -> int:  # fmt: skip
     """Run ``cortex embed`` and return the exit code. ``rows_max``, ``dimensions``: 0: not given."""
+    program = vectors_of(output, column, rows_max, dimensions, options)
+    return rows_job(path, output, options, program=program, limits=lambda limits: limits_for(limits, program.rows_max))
+
+
+def vectors_of(output: str, column: str, rows_max: int, dimensions: int, options: Options) -> Embed:
+    """Return the program of ``cortex embed``, and complete the options. Raises ``CommandError``."""
     if form_of(output) != PARQUET:
         raise CommandError(f"-o {output}: vectors are written as Parquet: name a file that ends in .parquet")
     if not options.model:
@@ -47,11 +50,5 @@ def embed(
     if twice:
         way = f"give {option}, or rename" if option else "rename"
         raise CommandError(f"two columns of the results would be named {twice!r}: {way} the one of --id")
-    return rows_job(path, output, options, program=program, limits=lambda limits: _limits(limits, program.rows_max))
+    return program
 
-
-def _limits(limits: Limits, rows_max: int) -> Limits:
-    """Return the limits of a job whose calls take several rows each, and reply without text."""
-    wanted = min(rows_max * (limits.concurrency + 1), WINDOW_ROWS_MAX)
-    rows = max(limits.window_rows, wanted, 2 * rows_max)
-    return msgspec.structs.replace(limits, output_tokens_max=1, window_rows=rows)
