@@ -17,7 +17,10 @@ from actors.limits import overrides
 from actors.planning.sample_job import ReportedLimits
 from actors.providers.pools import pool_of
 from actors.providers.registry import of_endpoint, stand_in_keys
+from actors.routing.embeddings import for_vectors
 from actors.routing.routes import ModelSpec, SetupError, destination, remember
+from cortex.programs.embed import Embed
+from cortex.state.program import Program
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates import duration
 from policies.estimates.strata import Stratum, drawn
@@ -38,12 +41,17 @@ class TransportRoutes(msgspec.Struct, frozen=True):
     batches: Route | None
 
 
-def routes(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> TransportRoutes:
-    """Return the routes of the calls, with prices. Works without a key, since counting needs none.
+def routes(
+    spec: ModelSpec, limits: Limits, environ: Mapping[str, str], program: Program | None = None
+) -> TransportRoutes:  # fmt: skip
+    """Return the routes of the calls, with prices. Works without a key, since counting needs none. ``program``: of the
+    job, where it asks for vectors.
 
     Raises ``SetupError`` like a job.
     """
     batched: Route | None = None
+    if isinstance(program, Embed):
+        return TransportRoutes(_route(spec, limits, environ, program), None)
     try:
         batched = _route(msgspec.structs.replace(spec, via=BATCHES), limits, environ)  # refused for several servers
     except SetupError:
@@ -57,13 +65,15 @@ def endpoint_to(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     return routes(msgspec.structs.replace(spec, model=spec.model or "any"), Limits(), environ).now.endpoint
 
 
-def _route(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
+def _route(
+    spec: ModelSpec, limits: Limits, environ: Mapping[str, str], program: Program | None = None
+) -> Route:  # fmt: skip
     try:
         found = destination(spec, limits, environ, start=False)
     except SetupError:  # perhaps because of a missing key; any other error is raised again
         found = destination(spec, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
     found.close()
-    return found.route
+    return found.route if program is None else for_vectors(program, found).route
 
 
 def limits_of(folder: StateFolder, route: Route, limits: Limits, received: ReportedLimits) -> duration.CallLimits:

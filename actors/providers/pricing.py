@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from actors.providers.registry import PROVIDERS, Provider, address_in, is_own_server, load, row_of
 from policies.estimates.price import Price, Tier
@@ -32,7 +33,7 @@ def known(
         return None, None
     theirs = "" if found.provider.id == row.price_id else f"{found.provider.id}/"
     source = f"{_SOURCE}{theirs}{found.model.id}{', processing=batch' if batch else ''}"
-    price = _price(found.model_price, source)
+    price = _price(found.model_price, source, found.model.id)
     if price is not None and row.surcharge:
         price = load(row.surcharge)(price, found.model.id, region)
     return price, found.model.context_window
@@ -84,7 +85,8 @@ def known_as(model: str, batch: bool = False) -> tuple[Price | None, int | None]
     places: list[tuple[str | None, str]] = [(each, model) for each in billing] + [(None, model)]
     for place, named in ([(provider, name)] if slash and name else []) + places:
         found = _found(named, place, None, batch)
-        price = None if found is None else _price(found.model_price, f"as {model}, genai-prices: {found.model.id}")
+        source = "" if found is None else f"as {model}, genai-prices: {found.model.id}"
+        price = None if found is None else _price(found.model_price, source, found.model.id)
         if found is not None and price is not None:
             return price, found.model.context_window
     return None, None
@@ -105,8 +107,15 @@ def _found(model: str, provider: str | None, at: datetime | None, batch: bool, a
         return None
 
 
-def _price(prices: Any, source: str) -> Price | None:
+_EMBEDS: Final = re.compile(r"embed|\b(?:bge|gte|voyage)-")
+"""Names of models that give vectors, which the package lists without a price of output: they have none. A missing price
+of any other model is not known."""
+
+
+def _price(prices: Any, source: str, model: str) -> Price | None:
     base, tiers = _rates(prices)
+    if "input_usd_per_mtok" in base and _EMBEDS.search(model):
+        base.setdefault("output_usd_per_mtok", Decimal(0))
     if "input_usd_per_mtok" not in base or "output_usd_per_mtok" not in base:
         return None
     steps = tuple(

@@ -209,3 +209,36 @@ def test_in_python_refused_before_anything_is_paid(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     with pytest.raises(SetupError, match=text):
         public.embed(["a"], **(SIM | arguments))
+
+
+PLAN = ("plan", "t.csv", "--embed", "--id", "id", "-o", "v.parquet", "--model", "text-embedding-3-small", "--provider", "openai")
+
+
+def test_a_plan_tells_tokens_requests_and_price_before_anything_is_paid(cortex: Any) -> None:
+    table("t.csv", [f"ticket {at:03d} crashes" for at in range(100)])  # 18 bytes each
+    done = cortex(*PLAN, "--rows-per-request", 32, "--max-cost", "0.01", "--json")
+    plan = json.loads(done.out)
+    assert (done.code, plan["calls"], plan["rows"]["to_ask"], plan["rows"]["left"]) == (0, 4, 100, 100), done.err
+    assert (plan["input_tokens"]["low"], plan["input_tokens"]["high"], plan["output_tokens"]["high"]) == (360, 900, 0)
+    assert plan["cost_usd"]["expected"] == pytest.approx(1_800 / 3.5 * 0.02 / 1e6, rel=0.01)
+    assert plan["cost_usd"]["worst"] >= 2_000 * 0.02 / 1e6
+    assert (plan["price"], plan["routes"][0]["route"], len(plan["routes"])) == ("genai-prices: text-embedding-3-small", "now", 1)
+    text = cortex(*PLAN, "--max-cost", "0.000001")
+    assert text.code == 1 and "none meets --max-cost" in text.out and "`embed` in place of `plan --embed`" in text.out
+    assert "output" not in text.out.split("cost")[0] and not Path("v.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--sample", 5), "needs no sample"),
+        (("--provider", "groq"), "Groq has no embeddings"),
+        (("--column", "body"), "body"),
+        (("-o", "v.csv"), "vectors are written as Parquet"),
+    ],
+)
+def test_a_plan_for_vectors_refuses_what_the_job_would(cortex: Any, options: tuple[Any, ...], text: str) -> None:
+    table("t.csv", ["a"])
+    done = cortex(*PLAN, *options)
+    assert done.code == 2 and text in done.err, done.err
+    assert "give --embed too" in cortex("plan", "t.csv", "--prompt", "{{text}}", "--column", "text", "--model", "sim").err

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -49,12 +49,27 @@ from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
 from actors.routing.api_detection import with_apis
 from actors.routing.queue_metrics import metrics_notes
-from cortex.planning import InputRows, PlanSample, PlanTerms, planned
+from cortex.planning import (
+    JOURNAL_GROWTH,
+    JOURNAL_ROW_BYTES,
+    InputRows,
+    JobPlan,
+    PlanSample,
+    PlanTerms,
+    planned,
+)
 from cortex.programs.batch import Batch
+from cortex.programs.embed import Embed, limits_for
+from cortex.programs.parts.embedding import NUMBER_BYTES
 from cortex.programs.table import LONGER, Table
 from cortex.values.limits import BATCHES
+from policies.estimates.forecast import EstimatedTotal
 from policies.estimates.tokens import TokenEstimate
 from policies.estimates.transport_choice import NOW, TransportLimits, chosen, transport_options
+
+VECTOR_NUMBERS: Final = 1_536
+"""Numbers of a vector that are assumed where none are given: those of text-embedding-3-small
+(https://platform.openai.com/docs/guides/embeddings)."""
 
 
 class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +82,15 @@ class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
-def plan(path: str, output: str, sample: int, options: Options) -> int:
-    """Run ``cortex plan`` and return the exit code: 0 if a transport meets --max-cost and --deadline, else 1."""
+def plan(path: str, output: str, sample: int, options: Options, vectors: Embed | None = None) -> int:
+    """Run ``cortex plan`` and return the exit code: 0 if a transport meets --max-cost and --deadline, else 1.
+
+    ``vectors``: the program of a plan for ``cortex embed``; None: for ``cortex batch``.
+    """
     share_of(options)
-    folder, order = batch_order(path, output, options)
+    folder, order = batch_order(path, output, options, program=vectors)
+    if vectors is not None:
+        order.limits = limits_for(order.limits, vectors.rows_max)
     spooled = given_input(folder, order)
     source = rows_source(folder, order, spooled)
     source.bad = list_of(folder, order) if options.bad else None
@@ -83,7 +103,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             notes = _refused_as_the_job(order, options, folder, check)
             put_list(folder, source, check, order.named(), begins=False)
             rows = sizes.rows(remembered(folder, sizes.questions))
-            found = routes(order.model_spec, order.limits, environ)
+            found = routes(order.model_spec, order.limits, environ, vectors)
             notes += asyncio.run(metrics_notes(order.model_spec, environ))
             asked: SampleRun | None = None
             if sample:
@@ -104,7 +124,10 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         longer=isinstance(order.program, Table) and order.program.on_cut == LONGER,
         output_tokens_max=found.now.output_tokens_max,
     )  # fmt: skip
-    made = planned(rows, terms, asked.sample if asked else None)
+    if vectors is None:
+        made = planned(rows, terms, asked.sample if asked else None)
+    else:
+        made = _of_vectors(rows, vectors, planned(sizes.requests(), terms))
     deadline_at_s = order.limits.deadline_at_s
     wanted = TransportLimits(order.limits.max_cost_nusd, None if deadline_at_s is None else deadline_at_s - now_s)
     ways = transport_options(
@@ -119,17 +142,28 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         now_s=now_s, transports=ways, transport=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
         result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
         free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
-        fresh=order.fresh, longer=terms.longer, **_sample_facts(asked),
+        fresh=order.fresh, longer=terms.longer, vectors=vectors is not None, **_sample_facts(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
     return COMPLETE if prospect.transport is not None else FAILED
+
+
+def _of_vectors(rows: InputRows, program: Embed, requests: JobPlan) -> JobPlan:
+    """Return the plan of a job's requests for vectors as one of its rows: they have no output tokens, and replies of
+    four thirds of the bytes of their numbers, as base64."""
+    dimensions = VECTOR_NUMBERS if program.dimensions is msgspec.UNSET else program.dimensions
+    reply_bytes = len(rows.sizes) * (dimensions * NUMBER_BYTES * 4 // 3 + 30)
+    return msgspec.structs.replace(
+        requests, rows=len(rows.sizes), output_tokens=EstimatedTotal(0.0, 0.0, 0.0), reply_bytes=reply_bytes,
+        journal_bytes=round(JOURNAL_GROWTH * (rows.text_bytes + reply_bytes + JOURNAL_ROW_BYTES * len(rows.sizes))),
+    )  # fmt: skip
 
 
 def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[str, str]) -> RowSizes:
     """Return the sizes of all rows; with their questions if replies of earlier runs may be reused."""
     program = order.program
     assert isinstance(program, Batch | Table)
-    asks = not order.fresh and folder.remembers()
+    asks = not order.fresh and folder.remembers() and not isinstance(program, Embed)
     spec = model_spec_of(options, options.model)
     chat = isinstance(program, Batch) and bool(program.api)
     endpoint = endpoint_to(asyncio.run(with_apis(spec, environ, chat=chat))[0], environ) if asks else ""
@@ -247,6 +281,8 @@ def _result_bytes(order: JobSpec, rows: InputRows, reply_bytes: int) -> int:
     """Return the expected size of the results as JSON Lines: the replies, and the rows that a table adds to them."""
     if not isinstance(order.program, Table):
         return reply_bytes + 60 * len(rows.sizes)
+    if isinstance(order.program, Embed):  # Parquet holds the numbers themselves
+        return reply_bytes * 3 // 4 + (rows.text_bytes if order.program.with_input else 0)
     with_input = rows.text_bytes if order.program.with_input else 0
     return max(reply_bytes - 300 * len(rows.sizes), 0) + with_input + (200 * order.program.meta + 40) * len(rows.sizes)
 

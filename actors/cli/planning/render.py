@@ -49,6 +49,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     output_free_bytes: int | None
     fresh: bool
+    vectors: bool = False
+    """True for a plan of ``cortex embed``."""
     longer: bool = False
     """True if rows whose reply was cut are asked again with a larger bound."""
 
@@ -82,6 +84,9 @@ def _rows(of: PlanReport) -> Iterator[str]:
 
 
 def _sample(of: PlanReport) -> Iterator[str]:
+    if of.vectors:
+        yield "none: a vector has no length that would have to be measured"
+        return
     if of.sample is None:
         yield "none: the length of replies is assumed, not measured (--sample 100 asks 100 rows)"
         return
@@ -98,6 +103,8 @@ def _sample(of: PlanReport) -> Iterator[str]:
 
 def _tokens(of: PlanReport) -> Iterator[str]:
     for name, each in (("input", of.plan.input_tokens), ("output", of.plan.output_tokens)):
+        if of.vectors and name == "output":
+            continue
         yield f"{name:<7}{each.expected:,.0f} ({each.low:,.0f} to {each.high:,.0f})"
 
 
@@ -113,7 +120,10 @@ def _cost(of: PlanReport) -> Iterator[str]:
     how = f"{ends} in {CONFIDENCE:.0%} of such samples" if of.sample else f"assumed, from {ends}"
     yield f"{_usd(cost.expected)} expected ({how}); {_usd(worst)} at worst"
     replies = "cut at each bound of --on-cut longer" if of.longer else "of --max-output-tokens"
-    yield f"worst: prompts at their bound, every reply {replies}, the whole retry budget spent"
+    if of.vectors:
+        yield "worst: texts at their bound of a token a byte, the whole retry budget spent"
+    else:
+        yield f"worst: prompts at their bound, every reply {replies}, the whole retry budget spent"
     if of.route.price is not None and of.route.price.source:
         yield f"price: {of.route.price.source}"
 
@@ -220,15 +230,14 @@ def _notes(of: PlanReport) -> Iterator[str]:
     yield from of.notes
     if of.sample is None:
         ends = BYTES_PER_TOKEN
-        yield (
-            f"assumed: {ends.expected:g} bytes a token of a prompt ({ends.high:g} to {ends.low:g}); replies of half of "
-            "--max-output-tokens (one token to all of them)"
-        )
+        size = f"assumed: {ends.expected:g} bytes a token of a prompt ({ends.high:g} to {ends.low:g})"
+        yield size if of.vectors else f"{size}; replies of half of --max-output-tokens (one token to all of them)"
 
 
 def _begin(of: PlanReport) -> Iterator[str]:
     where = "" if of.output else ", and -o FILE for its results"
-    yield f"give the same command with `batch` in place of `plan`{where}"
+    names = ("embed", "plan --embed") if of.vectors else ("batch", "plan")
+    yield f"give the same command with `{names[0]}` in place of `{names[1]}`{where}"
 
 
 def _usd(nusd: float) -> str:

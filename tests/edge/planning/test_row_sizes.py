@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actors.planning.row_sizes import RowSizes
 from cortex.calls.request import question_hash
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.state.events import Row
+from cortex.values.limits import Limits
 from policies.estimates.tokens import body_size, body_tokens_bound
 from tests.edge.support.in_process_job import body
+from tests.unit.cortex.programs.test_embed import Played
 
 SCHEMA = '{"type":"object","properties":{"label":{"enum":["bug","praise"]}},"required":["label"]}'
 TEXTS = ("short", 'a "quoted" line\nand another', "Grüße, 漢字 and ﷺ", "tab\tand \x01", "x" * 5_000, 7, None)
@@ -51,3 +56,17 @@ def test_requests_weigh_what_they_are_and_pictures_what_they_cost() -> None:
     assert 5_600 < found.sizes[1] < 6_000
     sizes.begin()
     assert len(sizes.rows().sizes) == 0
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 60_000), max_size=30), st.sampled_from([1, 4, 8]))
+def test_requests_of_a_plan_for_vectors_are_those_of_the_job(lengths: list[int], rows_max: int) -> None:
+    job = Played(rows_max=rows_max, permits=100, limits=Limits(window_rows=1_000))
+    sizes = RowSizes(job.program, "m", 1)
+    texts = ["x" * length for length in lengths]
+    for at, text in enumerate(texts):
+        sizes.row(Row(f"r{at}", msgspec.json.encode({"id": f"r{at}", "text": text})))
+    job.feed(*texts)
+    planned = sizes.requests()
+    assert list(planned.sizes) == [sum(map(len, request)) for request in job.asked()]
+    assert (sum(planned.bounds), list(planned.outputs)) == (sum(lengths) + 2 * len(lengths), [0] * len(planned.sizes))

@@ -46,6 +46,21 @@ def test_a_price_is_found_by_address_and_name(model: str, address: str, source: 
     assert price is None or is_of_another(price, row_of("")) == ("/" in source)
 
 
+@pytest.mark.parametrize(
+    ("model", "provider", "rate"),
+    [
+        ("text-embedding-3-small", "openai", "0.02"), ("text-embedding-3-large", "azure", "0.13"),
+        ("gemini-embedding-001", "gemini", "0.15"), ("mistral-embed", "mistral", "0.1"), ("davinci", "azure", ""),
+    ],
+)  # fmt: skip
+def test_a_model_that_gives_vectors_has_a_price_without_one_of_output(model: str, provider: str, rate: str) -> None:
+    price, _ = known(model, provider=provider)
+    assert (f"{price.input_usd_per_mtok.normalize():f}" if price is not None else "") == rate
+    if price is not None and provider != "mistral":  # which lists one
+        assert price.output_usd_per_mtok == 0
+        assert destination(ModelSpec(model=model, provider="openai", price_as=model), CAPPED, {"OPENAI_API_KEY": "k"}).route.price
+
+
 def test_a_cap_holds_at_a_gateway_without_more_and_the_notice_names_the_price() -> None:
     found = destination(ModelSpec(model="gpt-5-mini", base_url=OWN), CAPPED, {})
     assert found.route.price is not None and found.route.price.input_usd_per_mtok.normalize().to_eng_string() == "0.25"
