@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import polars
 import pyarrow.parquet as pq
 import pytest
@@ -147,7 +148,7 @@ def test_in_python_a_vector_is_an_array_that_numpy_takes(cortex: Any) -> None:
     assert str(found.to_arrow().schema.field("embedding").type) == "fixed_size_list<item: float>[64]"
     assert found.to_polars().schema["embedding"] == polars.Array(polars.Float32, 64)
     frame = found.to_pandas()
-    assert (frame["embedding"][1] == given[1]).all() and frame["embedding"][2] is None
+    assert isinstance(frame, pandas.DataFrame) and (frame["embedding"][1] == given[1]).all() and frame["embedding"][2] is None
     table("t.csv", texts)
     assert cortex("embed", "t.csv", "--id", "id", "-o", "v.parquet", "--model", "sim").code == 2  # a row is refused
     assert vectors("v.parquet")["r1"] == given[1].tolist()
