@@ -23,7 +23,7 @@ from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.peers import moves_on
-from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
+from policies.failures.retry import backoff_s, beyond_patience, is_away, lapsed, may_retry
 
 _REMEMBERED = ReplyTimings(reused=True)
 _DRAW_BYTES = 6
@@ -343,6 +343,9 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     if decision.hold:
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
+    if not decision.again and _away(k, failure, flight):
+        goal.broken = goal.throttles = 0
+        return _hold(k, goal, failure, flight)
     if not decision.again:
         if failure.kind == FailureKind.EXPIRED:
             failure = msgspec.structs.replace(failure, message=f"{failure.message}, {broken} times")
@@ -383,6 +386,12 @@ def _goes_to_a_peer(k: State, goal: Goal, failure: Failure, flight: InFlightAtte
     if k.on_decision is not None:
         k.on_decision(goal.id, "goes_elsewhere", {"place": flight.route})
     return True
+
+
+def _away(k: State, failure: Failure, flight: InFlightAttempt) -> bool:
+    """Return whether a call failed because nothing answers at its route: it says nothing about the goal."""
+    share = k.shares[flight.route]
+    return share.failing is not None and is_away(failure, k.at_s - share.failing_s)
 
 
 def _apply_route_failure(k: State, failure: Failure, flight: InFlightAttempt) -> None:

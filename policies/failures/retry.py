@@ -116,6 +116,17 @@ def may_retry(
     return RetryDecision(True, f"{kind} at attempt {tried} of {tried_max}")
 
 
+AWAY_S: Final = 30.0
+"""Seconds without an answer after which a server that takes no connection counts as away. The eight attempts of a call
+take about a minute; a restart of a server behind a balancer, and a failing host among several, take less."""
+
+
+def is_away(failure: Failure, silent_s: float) -> bool:
+    """Return whether a call that used up its attempts failed for the server's sake alone: the last one reached no
+    server, and no call was answered for `silent_s` seconds. The job then pauses, resumable, and no row fails."""
+    return failure.kind is FailureKind.TRANSIENT and not failure.sent and silent_s >= AWAY_S
+
+
 def budget(policy: RetryPolicy, successes: int) -> int:
     """Return the retries that `successes` pay for."""
     return policy.budget_floor + int(policy.budget_share * successes)

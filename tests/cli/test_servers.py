@@ -157,6 +157,18 @@ def test_what_one_server_refuses_another_does(cortex) -> None:
     each_once(Path("out.jsonl"), 40)
 
 
+def test_a_server_that_is_away_costs_its_rows_nothing(cortex) -> None:
+    requests(Path("in.jsonl"), 40)
+    with served(_open) as gone:
+        away = gone.url
+    with served(_open) as one:
+        done = cortex(*JOB, "--base-url", away, "--base-url", one.url)
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_failed"]) == (0, 40, 0), done.err
+    assert (calls(one), done.last["failures"].keys()) == (40, {"transient"})
+    assert done.last["elapsed_s"] < 30.0, "no row waited for it"
+    each_once(Path("out.jsonl"), 40)
+
+
 # -- while it runs -----------------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,38 @@ def test_a_retry_waits_its_backoff_and_is_the_next_attempt_at_the_same_question(
     assert stage.k.tally.calls == 1, "one call, two attempts"
 
 
+AWAY = {
+    # seconds between two attempts, the last failure, whether another goal is answered meanwhile -> outcome, goal
+    "nothing is reached for so long": (20.0, {"sent": False}, False, "partial", "open"),
+    "for a short time": (2.0, {"sent": False}, False, "complete", "failed"),
+    "another goal is answered": (20.0, {"sent": False}, True, "complete", "failed"),
+    "it was sent": (20.0, {"status": 500}, False, "complete", "failed"),
+}
+
+
+@pytest.mark.parametrize("name", AWAY)
+def test_a_goal_does_not_fail_because_its_server_is_away(name):
+    """After the last attempt the job pauses, resumable, and asks the goal as often again when it goes on."""
+    step_s, last, answered, outcome, then = AWAY[name]
+    stage = flat("a", "b", permits=2)
+    if not answered:
+        stage.answer(goal=2)
+    for attempt in range(3):
+        if answered and attempt == 2:
+            stage.answer(goal=2)
+        stage.turn(stage.broke(stage.call(1), "transient", **last))
+        if attempt < 2:
+            stage.turn(events.Ticked(), at_s=stage.k.at_s + step_s)
+    goal = stage.goal(1)
+    assert (stage.k.outcome, goal.status.name.lower()) == (outcome, then)
+    if outcome == "partial":
+        assert goal.broken == 0
+        stage.turn(events.Resumed("ops"))
+        stage.turn(events.PermitsGranted(1))
+        stage.answer(goal=1)
+        assert (stage.k.outcome, stage.k.tally.failures) == ("complete", {"transient": 3})
+
+
 def test_after_so_many_attempts_the_goal_fails_with_the_last_failure():
     stage = flat()
     for word in ("one", "two", "three"):

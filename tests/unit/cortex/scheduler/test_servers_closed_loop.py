@@ -46,6 +46,14 @@ def test_three_servers_of_which_one_is_killed_and_returns() -> None:
     assert found.attempts_counted == 0
 
 
+def test_a_server_that_is_dead_from_the_start_costs_no_attempt() -> None:
+    machines = [Machine(slots=8, mean_s=1.0, dies_s=0.0), Machine(slots=4, mean_s=0.5), Machine(slots=6)]
+    found = Servers(machines, rows=600).run(1_000)
+    assert found.done(20, 50) > 0.9 * found.can(20)
+    assert each_row_once(found, 600)
+    assert (found.attempts_counted, found.failures["transient"] < 60) == (0, True), found.failures
+
+
 def test_a_server_that_throttles_costs_no_attempt() -> None:
     machines = [Machine(slots=4, mean_s=0.5), Machine(throttles_from_s=30.0, throttles_until_s=60.0, mean_s=1.0)]
     found = Servers(machines, rows=1_200).run(1_000)
