@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TypeVar
 
@@ -35,10 +35,12 @@ N = TypeVar("N", int, float)
 
 
 class TransportRoutes(msgspec.Struct, frozen=True):
-    """Route of each transport; ``batches`` is None if the model has no message batches."""
+    """Route of each transport; ``batches`` is None if the model has no message batches. ``servers``: all routes that
+    share the work of single calls, ``now`` first."""
 
     now: Route
     batches: Route | None
+    servers: tuple[Route, ...] = ()
 
 
 def routes(
@@ -51,13 +53,15 @@ def routes(
     """
     batched: Route | None = None
     if isinstance(program, Embed):
-        return TransportRoutes(_route(spec, limits, environ, program), None)
+        servers = _routes(spec, limits, environ, program)
+        return TransportRoutes(servers[0], None, servers)
     try:
-        batched = _route(msgspec.structs.replace(spec, via=BATCHES), limits, environ)  # refused for several servers
+        batched = _routes(msgspec.structs.replace(spec, via=BATCHES), limits, environ)[0]  # not of several servers
     except SetupError:
         if spec.via == BATCHES:
             raise
-    return TransportRoutes(_route(msgspec.structs.replace(spec, via=MESSAGES), limits, environ), batched)
+    servers = _routes(msgspec.structs.replace(spec, via=MESSAGES), limits, environ)
+    return TransportRoutes(servers[0], batched, servers)
 
 
 def endpoint_to(spec: ModelSpec, environ: Mapping[str, str]) -> str:
@@ -65,26 +69,34 @@ def endpoint_to(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     return routes(msgspec.structs.replace(spec, model=spec.model or "any"), Limits(), environ).now.endpoint
 
 
-def _route(
+def _routes(
     spec: ModelSpec, limits: Limits, environ: Mapping[str, str], program: Program | None = None
-) -> Route:  # fmt: skip
+) -> tuple[Route, ...]:  # fmt: skip
+    """Return the routes that share the work, the job's own first."""
     try:
         found = destination(spec, limits, environ, start=False)
     except SetupError:  # perhaps because of a missing key; any other error is raised again
         found = destination(spec, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
     found.close()
-    return found.route if program is None else for_vectors(program, found).route
+    if program is not None:
+        found = for_vectors(program, found)
+    return (found.route, *found.fallbacks[: found.peers])
 
 
-def limits_of(folder: StateFolder, route: Route, limits: Limits, received: ReportedLimits) -> duration.CallLimits:
-    """Return all limits on the job's calls: its own, manual ones on the pool, and those that the provider named."""
-    name = pool_of(route.endpoint, route.credential, route.model)
+def limits_of(
+    folder: StateFolder, servers: Sequence[Route], limits: Limits, received: ReportedLimits
+) -> duration.CallLimits:
+    """Return all limits on the job's calls: its own, manual ones on the pools of the servers that share the work, and
+    those that these named; limits of several servers are added."""
+    pools = [pool_of(route.endpoint, route.credential, route.model) for route in servers]
+    set_by_hand = overrides.read(folder)
+    by_hand = duration.caps_together([set_by_hand.get(name, NO_CAPS) for name in pools])
     own = PoolCaps(
         concurrency=limits.concurrency, requests_per_min=limits.requests_per_min,
         input_tokens_per_min=limits.input_tokens_per_min, output_tokens_per_min=limits.output_tokens_per_min,
         headroom=limits.headroom,
     )  # fmt: skip
-    each = (own, overrides.read(folder).get(name, NO_CAPS), received.caps, *_slots(route))
+    each = (own, by_hand, received.caps, duration.caps_together(list(map(_slots, servers))))
     return duration.CallLimits(
         requests=received.requests, input_tokens=received.input_tokens, output_tokens=received.output_tokens,
         caps=PoolCaps(
@@ -97,9 +109,8 @@ def limits_of(folder: StateFolder, route: Route, limits: Limits, received: Repor
     )  # fmt: skip
 
 
-def _slots(route: Route) -> tuple[PoolCaps, ...]:
-    most = of_endpoint(route.endpoint).concurrency_max
-    return () if most is None else (PoolCaps(concurrency=most),)
+def _slots(route: Route) -> PoolCaps:
+    return PoolCaps(concurrency=of_endpoint(route.endpoint).concurrency_max)
 
 
 def _least(values: list[N | None]) -> N | None:

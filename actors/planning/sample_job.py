@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from cortex.planning import SampledRow
 from cortex.scheduler.pools import pool_in
 from cortex.state import events
 from cortex.values.reply import Usage
-from policies.estimates.duration import BucketRate
+from policies.estimates.duration import BucketRate, caps_together, rate_together
 from policies.failures.failure import FailureKind
 from policies.limits.limit import PoolCaps
 from policies.limits.refill import Refill
@@ -70,18 +70,22 @@ class ReportedLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict[int, SampledRow], int, ReportedLimits]:
     """Return the outcome of the rows by place, the number of reused (unpaid) rows, and the limits named by the
-    provider.
+    provider; those of several servers that share the work are added.
 
     ``places``: place of each row, by key. Raises ``StoreError``.
     """
     found: dict[int, _SampleRow] = {}
-    limits = ReportedLimits()
+    limits: dict[int, ReportedLimits] = {}
+    servers = range(1)
     source = folder.journal(job)
     try:
         for _, turn in source.turns():
             for event in (each for batch in turn.batches for each in batch):
-                if isinstance(event, events.PermitsGranted) and event.route == 0 and event.memo:
-                    limits = _reported_limits(event.memo) or limits
+                if isinstance(event, events.Opened):
+                    servers = range(1 + event.terms.peers)
+                    limits = {place: ReportedLimits() for place in servers if not event.terms.is_closed(place)}
+                elif isinstance(event, events.PermitsGranted) and event.route in servers and event.memo:
+                    limits[event.route] = _reported_limits(event.memo) or limits.get(event.route, ReportedLimits())
                 elif isinstance(event, (events.Answered, events.ReplyRecalled, events.AttemptFailed)):
                     place = places.get(event.sample.partition("\x1f")[0])
                     if place is not None:
@@ -89,7 +93,7 @@ def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict
     finally:
         source.close()
     remembered = sum(each.remembered and not each.paid for each in found.values())
-    return {place: each.seen() for place, each in found.items()}, remembered, limits
+    return {place: each.seen() for place, each in found.items()}, remembered, _together([*limits.values()])
 
 
 class _SampleRow:
@@ -118,6 +122,15 @@ class _SampleRow:
             usages=tuple(self.usages), elapsed_s=tuple(self.elapsed_s), attempts=self.attempts,
             reply_bytes=self.reply_bytes, answered=bool(self.usages),
         )  # fmt: skip
+
+
+def _together(servers: Sequence[ReportedLimits]) -> ReportedLimits:
+    return ReportedLimits(
+        requests=rate_together([each.requests for each in servers]),
+        input_tokens=rate_together([each.input_tokens for each in servers]),
+        output_tokens=rate_together([each.output_tokens for each in servers]),
+        caps=caps_together([each.caps for each in servers]),
+    )
 
 
 def _reported_limits(memo: bytes) -> ReportedLimits | None:

@@ -62,6 +62,31 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Caps set by users, of the job and of the pool: the smaller of each."""
 
 
+def rate_together(rates: Sequence[BucketRate | None]) -> BucketRate | None:
+    """Return the bucket of several servers that share the work. One of which none is known (None) counts as the mean of
+    the others; None if none is known at all."""
+    known = [each for each in rates if each is not None]
+    if not known:
+        return None
+    scale = len(rates) / len(known)
+    return BucketRate(sum(each.per_s for each in known) * scale, sum(each.capacity for each in known) * scale)
+
+
+def caps_together(caps: Sequence[PoolCaps]) -> PoolCaps:
+    """Return the caps of several servers that share the work: what is not bounded at one of them is not bounded."""
+    concurrency = [each.concurrency for each in caps]
+    rates = [
+        [getattr(each, name) for each in caps]
+        for name in ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
+    ]
+    requests, input_tokens, output_tokens = (None if None in some or not some else sum(some) for some in rates)
+    return PoolCaps(
+        concurrency=None if None in concurrency or not caps else sum(filter(None, concurrency)),
+        requests_per_min=requests, input_tokens_per_min=input_tokens, output_tokens_per_min=output_tokens,
+        headroom=max((each.headroom for each in caps), default=0.0),
+    )  # fmt: skip
+
+
 class Workload(msgspec.Struct, frozen=True):
     """Calls to make: their number, the mean tokens of a call, and their latencies."""
 

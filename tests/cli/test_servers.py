@@ -131,6 +131,21 @@ def test_a_job_shares_its_rows_among_its_servers(cortex) -> None:
     each_once(Path("out.jsonl"), 60)
 
 
+def test_a_plan_adds_the_limits_of_its_servers(cortex) -> None:
+    requests(Path("in.jsonl"), 40)
+    with served(_open) as one, served(_open) as two:
+        servers = ("--base-url", one.url, "--base-url", two.url)
+        assert cortex(*JOB, *servers).code == 0
+        ask = ("plan", "in.jsonl", *servers, "--fresh", "--price", "input=0,output=0")
+        for server, calls_max in ((one, 8), (two, 24)):
+            assert f"concurrency: {24 + 8}" not in cortex(*ask).out
+            done = cortex("limit", server.url.removeprefix("http://"), "--concurrency", calls_max)
+            assert done.code == 0, done.err
+        plan = cortex(*ask)
+        assert "those of 2 servers are added" in plan.out
+        assert "concurrency: 32 at most" in plan.out
+
+
 def test_a_job_file_names_servers_and_a_resumed_job_may_have_others(cortex) -> None:
     requests(Path("in.jsonl"), 20)
     broke = http({"error": {"type": "billing_error", "message": "no credit"}}, 402)

@@ -116,7 +116,7 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
         if order.input == "-" and not folder.has(order.named()):
             spool_of(folder, order.named()).unlink(missing_ok=True)
     now_s = time.time()
-    limits = limits_of(folder, found.now, order.limits, asked.limits if asked else ReportedLimits())
+    limits = limits_of(folder, found.servers, order.limits, asked.limits if asked else ReportedLimits())
     terms = PlanTerms(
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
@@ -142,7 +142,8 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
         now_s=now_s, transports=ways, transport=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
         result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
         free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
-        fresh=order.fresh, longer=terms.longer, vectors=vectors is not None, **_sample_facts(asked),
+        fresh=order.fresh, longer=terms.longer, vectors=vectors is not None, servers=len(found.servers),
+        **_sample_facts(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
     return COMPLETE if prospect.transport is not None else FAILED

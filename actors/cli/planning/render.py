@@ -53,6 +53,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     """True for a plan of ``cortex embed``."""
     longer: bool = False
     """True if rows whose reply was cut are asked again with a larger bound."""
+    servers: int = 1
+    """Number of servers that share the work, whose limits are added."""
 
 
 # -- text ----------------------------------------------------------------------------------------------------------
@@ -143,6 +145,8 @@ _BOUNDS = {
 
 
 def _limits(of: PlanReport) -> Iterator[str]:
+    if of.servers > 1:
+        yield f"those of {of.servers} servers are added"
     for name, rate, cap in _limited(of):
         parts = [f"{rate.per_s * 60:,.0f} named by the provider"] if rate is not None else []
         parts += [f"{cap:,g} set by hand"] if cap is not None else []

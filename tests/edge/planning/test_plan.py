@@ -23,11 +23,16 @@ from benchmarks import plan as bench
 from cortex import planning
 from cortex.planning import JobPlan, PlanSample, planned
 from cortex.programs.batch import Batch
-from cortex.state.events import Row
+from cortex.state.events import Opened, PermitsGranted, Row, Turn
 from cortex.values.limits import JobTerms as JobTerms
 from cortex.values.limits import Limits, Route
+from policies.estimates.duration import BucketRate
+from policies.limits.limit import PoolCaps, PoolLimit
+from policies.limits.probing import Probing
+from policies.limits.refill import Refill
 from tests.edge.support.in_process_job import PRICE, ListSink, ListSource, armed
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.state_machine_harness import terms
 
 ROWS, SAMPLED, OUTPUT_TOKENS_MAX = 1_500, 60, 600
 
@@ -84,7 +89,7 @@ def plan_of(
         price=PRICE,
         batch_price=None,
         prompt_tokens_max=100_000,
-        limits=limits_of(StateFolder(folder), route, limits, received),
+        limits=limits_of(StateFolder(folder), (route,), limits, received),
     )
     return planned(counted, terms, PlanSample(strata, seen)), received, facts
 
@@ -118,3 +123,30 @@ def test_the_bill_and_the_finish_are_as_planned(tmp_path: Path, lengths: Any, to
     assert plan.duration.seconds == pytest.approx(job["elapsed_s"], rel=0.2)
     for bound in plan.duration.bounds:
         assert plan.duration.seconds >= bound.seconds
+
+
+def test_limits_of_a_sample_are_those_of_all_servers_that_share_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed one, such as the name under which the others are found, has none; one that told none counts as the mean."""
+
+    class Journal:
+        def turns(self) -> list[tuple[int, Turn]]:
+            routes = tuple(Route(endpoint=name, model="m") for name in ("name", "one", "two", "three", "fallback"))
+            opened = terms(route=routes[0], fallbacks=routes[1:], peers=3, closed=("name",))
+            grants = [PermitsGranted(4, route=place, memo=memo) for place, memo in ((1, b"60"), (2, b"120"), (4, b"9"))]
+            return [(1, Turn(1.0, ((Opened(opened, 1), *grants),)))]
+
+        def close(self) -> None:
+            pass
+
+    class Folder:
+        def journal(self, job: str) -> Journal:
+            return Journal()
+
+    def pool_in(memo: bytes) -> tuple[PoolLimit, PoolCaps]:
+        per_s = float(memo) / 60
+        return PoolLimit(Probing(concurrency=8), requests=Refill(per_s=per_s, capacity=60 * per_s)), PoolCaps(concurrency=8)
+
+    monkeypatch.setattr("actors.planning.sample_job.pool_in", pool_in)
+    _, _, found = seen_in(Folder(), "j", {})  # type: ignore[arg-type]
+    assert found.requests == BucketRate(4.5, 270.0)
+    assert found.caps.concurrency is None, "the third may have any number"

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.estimates.duration import BucketRate, CallLimits, Duration, Workload, duration
+from policies.estimates.duration import (
+    BucketRate,
+    CallLimits,
+    Duration,
+    Workload,
+    caps_together,
+    duration,
+    rate_together,
+)
 from policies.estimates.forecast import EstimatedTotal
 from policies.estimates.transport_choice import BATCH_S, BATCHES, MIXED, NOW, TransportLimits, chosen, transport_options
 from policies.limits.limit import PoolCaps
@@ -154,3 +162,27 @@ def test_without_a_price_money_decides_nothing_and_a_model_may_take_no_batches()
     assert [
         each.name for each in transport_options(10, DEAR, 5.0, None, TransportLimits(8_000_000_000), batches=False)
     ] == [NOW]
+
+
+TOGETHER = {
+    "of one": ([(1.0, 60.0)], (1.0, 60.0)),
+    "added": ([(1.0, 60.0), (3.0, 20.0)], (4.0, 80.0)),
+    "one that is not known counts as the mean": ([(1.0, 60.0), None, (3.0, 20.0)], (6.0, 120.0)),
+    "none is known": ([None, None], None),
+    "there is none": ([], None),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_buckets_of_servers_that_share_the_work_are_added(name: str) -> None:
+    buckets, found = TOGETHER[name]
+    together = rate_together([each and BucketRate(*each) for each in buckets])  # type: ignore[misc]
+    assert (together and (together.per_s, together.capacity)) == found
+
+
+def test_a_bound_that_one_of_several_servers_lacks_bounds_nothing() -> None:
+    one, two = PoolCaps(concurrency=4, requests_per_min=60.0, headroom=0.1), PoolCaps(concurrency=8, headroom=0.3)
+    assert caps_together([one, two]) == PoolCaps(concurrency=12, headroom=0.3)
+    assert caps_together([one, one]) == PoolCaps(concurrency=8, requests_per_min=120.0, headroom=0.1)
+    assert caps_together([one]) == one
+    assert caps_together([]) == PoolCaps()
