@@ -17,8 +17,17 @@ import msgspec
 
 from actors.providers.credentials.account import base_url_of, credential_of, endpoint_named
 from actors.providers.credentials.credential import CredentialError, without_password
-from actors.providers.registry import CHAT_CLIENT, DEFAULT, OPENAI, is_own_server, row_of
+from actors.providers.registry import (
+    CHAT_CLIENT,
+    DEFAULT,
+    OPENAI,
+    RESPONSES_CLIENT,
+    is_own_server,
+    over_api,
+    row_of,
+)
 from actors.routing.model_spec import ModelSpec
+from cortex.values.chat_form.request import EMBEDDINGS, RESPONSES
 from cortex.values.limits import BATCHES
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 
@@ -70,6 +79,20 @@ def over_chat(spec: ModelSpec) -> bool:
     """Return whether requests of chat completions are sent to a model as they are: over chat completions, or at a
     server of the user's own that may have them."""
     return spec.row.client == CHAT_CLIENT or is_open(spec)
+
+
+def line_apis(spec: ModelSpec, given: str, stored: str) -> tuple[str, ...]:
+    """Return OpenAI's APIs besides chat completions over which lines of batch files may be asked. ``given``: the API
+    that the user named; ``stored``: that of the lines of a job that exists; both may be empty."""
+    row = spec.row
+    if stored:
+        return (stored,)
+    if row.by_model:
+        return ()
+    own = is_open(spec)
+    responses = row.client == RESPONSES_CLIENT or (not given and (own or over_api(row, RESPONSES) is not None))
+    embeddings = own or bool(row.embeddings)
+    return (*((RESPONSES,) if responses else ()), *((EMBEDDINGS,) if embeddings else ()))
 
 
 async def with_apis(

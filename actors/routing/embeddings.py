@@ -8,19 +8,22 @@ from actors.providers.registry import PROVIDERS, row_of
 from actors.routing.model_factory import ConnectionSpec
 from actors.routing.model_spec import SetupError
 from actors.routing.routes import ResolvedRoute
+from cortex.programs.batch import Batch
 from cortex.programs.embed import REQUEST_TOKENS, Embed
 from cortex.programs.shards import unsharded
 from cortex.state.program import Program
+from cortex.values.chat_form.request import EMBEDDINGS
 from cortex.values.limits import Route
 
 
 def for_vectors(program: Program, found: ResolvedRoute) -> ResolvedRoute:
-    """Return the routes of a job, asked for vectors if its program wants them; else as they are.
+    """Return the routes of a job, asked for vectors if its program or its lines want them; else as they are.
 
     Raises ``SetupError`` for a provider without embeddings, for message batches, and for fallbacks to another model,
     whose vectors could not be compared with the others.
     """
-    if not isinstance(unsharded(program)[0], Embed):
+    asked = unsharded(program)[0]
+    if not isinstance(asked, Embed) and not (isinstance(asked, Batch) and asked.api == EMBEDDINGS):
         return found
     if other := next((each.model for each in found.fallbacks if each.model != found.route.model), ""):
         text = f"its vectors could not be compared with those of {found.route.model}"

@@ -53,6 +53,11 @@ def merged(before: str, now: str) -> str:
     return msgspec.json.encode({**_decoded(before), **_decoded(now)}).decode()
 
 
+def stated(text: str, name: str) -> str:
+    """Return the value of one option, given the options of a job's start; empty: it was not given."""
+    return _decoded(text).get(name, ("", ""))[0]
+
+
 def _decoded(text: str) -> StatedOptions:
     return msgspec.json.decode(text, type=StatedOptions) if text else {}
 

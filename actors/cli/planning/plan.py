@@ -97,7 +97,7 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
     try:
         with contextlib.closing(source):
             environ = taken_environ()
-            note_api(order, source)
+            note_api(order, source, options)
             sizes = source.notice = _sizes(order, options, folder, environ)
             check = checked(order, options, source, folder)
             notes = _refused_as_the_job(order, options, folder, check)

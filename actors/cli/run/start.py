@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.api.session import Session
-from actors.cli.jobs.config import CONFIG, stated_options
+from actors.cli.jobs.config import CONFIG, stated, stated_options
 from actors.cli.jobs.job_state import forget_spool, spool_of, standing_of
 from actors.cli.jobs.programs import built, class_help, missing, program_named
 from actors.cli.jobs.rendering import OVER
@@ -65,7 +65,7 @@ from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
 from actors.providers.registry import SAMPLING, SIMULATED, of_model
-from actors.routing.api_detection import over_chat
+from actors.routing.api_detection import line_apis, over_chat
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.batch import Batch
@@ -73,7 +73,7 @@ from cortex.programs.embed import Embed
 from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 from cortex.state.program import Program, params_of
-from cortex.values.chat_form.request import CHAT
+from cortex.values.chat_form.request import CHAT, EMBEDDINGS, RESPONSES
 from cortex.values.limits import JobTerms, Limits
 
 BATCH = "batch"
@@ -101,7 +101,7 @@ def rows_job(
     source.bad = list_of(folder, order)
     with contextlib.closing(source):
         try:
-            note_api(order, source)
+            note_api(order, source, options)
             check = checked(order, options, source, folder)
         except (CommandError, SourceError, UnreadableInput):
             if not folder.has(order.named()):  # a copy of standard input is not what a job began with
@@ -267,13 +267,25 @@ def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
         capped=order.limits.max_cost_nusd is not None and not row.free,
         dialect=decoded(order.places.get(DIALECT, "")),
         canonical=order.program.name != BATCH or not over_chat(order.model_spec),
+        apis=line_apis(order.model_spec, stated(order.places.get(CONFIG, ""), "api"), api_of(order.program)),
     )  # fmt: skip
 
 
-def note_api(order: JobSpec, source: BatchSource | TableSource) -> None:
-    """Set the API of the results, which the input tells. Raises ``SourceError`` for an input that cannot be read."""
-    if isinstance(source, BatchSource) and order.program.name == BATCH and source.is_chat():
-        order.program = msgspec.structs.replace(order.program, api=CHAT)
+def api_of(program: Program) -> str:
+    """Return the API of OpenAI's in whose form a program has its lines; empty: none."""
+    return (isinstance(program, Batch) and program.api) or ""
+
+
+def note_api(order: JobSpec, source: BatchSource | TableSource, options: Options) -> None:
+    """Set the API of the lines, which the input tells, and have the model asked over it where the user named no other.
+
+    Raises ``SourceError`` for an input that cannot be read.
+    """
+    if not isinstance(source, BatchSource) or order.program.name != BATCH or not (api := source.api()):
+        return
+    order.program = msgspec.structs.replace(order.program, api=api)
+    if not options.api and (api == RESPONSES or (api == EMBEDDINGS and options.base_url and not options.provider)):
+        options.api = RESPONSES if api == RESPONSES else CHAT  # embeddings are beside chat completions
 
 
 def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:

@@ -19,13 +19,15 @@ import msgspec
 
 from actors.files.bad_records import BOM, BadRecordObserver, ListedRecord, RawRecord, id_in_line, listed
 from actors.files.batch_request import InvalidRow, RowRules
-from actors.files.chat_lines.line import LOOKED_AT, ChatLineRules, is_chat_line, other_url
+from actors.files.chat_lines.line import LOOKED_AT, ChatLineRules, OpenAILineRules, is_chat_line, url_of
+from actors.files.chat_lines.other_lines import EmbeddingsLineRules, ResponsesLineRules
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
 from actors.files.errors import SourceError, printable
 from actors.files.format_hints import ARRAY, HEAD_BYTES, wrong_file, wrong_form
 from actors.files.line_reader import InputFile, LineReader
 from cortex.state.events import Row
+from cortex.values.chat_form.request import CHAT, EMBEDDINGS, RESPONSES
 
 __all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceError", "SourceWindow"]
 
@@ -299,7 +301,8 @@ class BatchSource(RowSource):
     the default of rows without it. Input that can be read only once is first copied to the file `spool`; if an earlier
     run left a spool, an empty or closed standard input means that spool. `also_known` and `capped`: see `RowRules`.
     `dialect`: the encoding, if the user gives one. `canonical`: requests of chat completions become canonical ones,
-    since the model is not asked over chat completions.
+    since the model is not asked over chat completions. `apis`: names of OpenAI's APIs besides chat completions over
+    which lines may be asked; the first line of one of these, or of chat completions, decides for the file.
     """
 
     def __init__(
@@ -314,28 +317,40 @@ class BatchSource(RowSource):
         stdin: BinaryIO | None = None,
         dialect: Dialect = DETECTED,
         canonical: bool = True,
+        apis: Collection[str] = (),
     ) -> None:
         self._lines = InputFile(path, spool, stdin, dialect)
         super().__init__(self._lines)
         given: dict[str, Any] = {"model": model, "output_tokens_max": output_tokens_max, "capped": capped}
         self._rules = RowRules(also_known=also_known, **given)
-        self._chat_rules = ChatLineRules(also_known=also_known, translated=canonical, **given)
-        self._is_chat: bool | None = None
+        self._openai_rules: dict[str, OpenAILineRules] = {
+            CHAT: ChatLineRules(also_known=also_known, translated=canonical, **given),
+            RESPONSES: ResponsesLineRules(**given), EMBEDDINGS: EmbeddingsLineRules(**given),
+        }  # fmt: skip
+        self._apis = {api for api in self._openai_rules if api == CHAT or api in apis}
+        self._api: str | None = None
 
-    def is_chat(self) -> bool:
-        """Return whether the file is in the form of OpenAI's batch files. Raises `SourceError` if it cannot be read."""
-        if self._is_chat is None:
+    def api(self) -> str:
+        """Return the name of OpenAI's API in whose form the lines are; empty: they are in that of Message Batches.
+
+        Raises `SourceError` if the file cannot be read.
+        """
+        if self._api is None:
             self._lines.open()
-            reading, found = self._lines.lines(), cast(bool | None, None)
-            while found is None and reading.number < LOOKED_AT and (line := reading.next()) is not None:
-                found = is_chat_line(line.removeprefix(BOM))
-            self._is_chat = bool(found)
-            if found:
-                self._rules = self._chat_rules
-        return self._is_chat
+            reading, form, found = self._lines.lines(), cast(bool | None, None), ""
+            while not found and form is not False and reading.number < LOOKED_AT:
+                if (line := reading.next()) is None:
+                    break
+                form = is_chat_line(line.removeprefix(BOM)) if form is None else form
+                url = url_of(line.removeprefix(BOM)) if form else ""
+                found = next((api for api in self._apis if url in self._openai_rules[api].urls), "")
+            self._api = found or (CHAT if form else "")
+            if self._api:
+                self._rules = self._openai_rules[self._api]
+        return self._api
 
     def _survey(self) -> tuple[InputCheck, array[int]]:
-        self.is_chat()
+        self.api()
         return super()._survey()
 
     def judge(self, piece: Any, number: int) -> Row | None:
@@ -368,7 +383,8 @@ class BatchSource(RowSource):
     def unusable(self, survey: InputSurvey) -> str:
         """Return a description of the input's format, if it is recognized."""
         line = survey.first_bad.removeprefix(BOM)
-        return other_url(line) if self._is_chat else wrong_form(line[:HEAD_BYTES])
+        rules = self._rules
+        return rules.unusable(line) if isinstance(rules, OpenAILineRules) else wrong_form(line[:HEAD_BYTES])
 
 
 def new_digest() -> hashlib.blake2b:

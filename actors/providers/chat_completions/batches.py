@@ -2,9 +2,8 @@
 
 https://platform.openai.com/docs/guides/batch; Azure has the same (https://learn.microsoft.com/azure/ai-foundry/openai/
 how-to/batch). A batch takes 50,000 requests and 200 MB, at Azure too
-(https://learn.microsoft.com/azure/foundry/reference/rest/batches-create-batch). At OpenAI files of batches expire
-after 30 days ("By default, files with `purpose=batch` expire after 30 days", `FileCreateParams` of the package `openai`
-3.57).
+(https://learn.microsoft.com/azure/foundry/reference/rest/batches-create-batch). At OpenAI files of batches expire after
+30 days ("By default, files with `purpose=batch` expire after 30 days", `FileCreateParams` of `openai` 3.57).
 """
 
 from __future__ import annotations

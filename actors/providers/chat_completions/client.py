@@ -22,7 +22,7 @@ from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
-from cortex.values.chat_form.request import may_stream
+from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 
@@ -67,7 +67,7 @@ def _whole(body: bytes, charset: str) -> Reply:
 
 
 GIVEN_FORM: Final = WireForm(
-    path=COMPLETIONS, body=_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
+    mark=CHAT_MARK, path=COMPLETIONS, body=_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
     reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, may_stream=may_stream,
 )  # fmt: skip
 """Form of requests that were written as chat completions: their replies hold the completion too."""

@@ -27,7 +27,7 @@ from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
-from cortex.values.chat_form.completion import with_completion
+from cortex.values.chat_form.completion import COMPLETION, with_completion
 from cortex.values.endings import CONTEXT_WINDOW
 from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
 
@@ -163,7 +163,7 @@ def read_completion(body: bytes, charset: str = "") -> Reply:
     return reply_of(content, stop_reason, name_in(found.get("model")), usage, name_in(found.get("id")), logprobs)
 
 
-def with_whole(reply: Reply, body: bytes) -> Reply:
+def with_whole(reply: Reply, body: bytes, field: str = COMPLETION) -> Reply:
     """Return the reply with the completion it was read from, for a request that was written in the form of chat
     completions; without it where the completion is no plain JSON, and had to be mended."""
     try:
@@ -171,7 +171,7 @@ def with_whole(reply: Reply, body: bytes) -> Reply:
             return reply
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return reply
-    return Reply(with_completion(reply.body, body.strip()), reply.stop_reason, reply.model, reply.usage)
+    return Reply(with_completion(reply.body, body.strip(), field), reply.stop_reason, reply.model, reply.usage)
 
 
 def refusal(model: str, why: str, usage: Usage = UNKNOWN_USAGE) -> Reply:

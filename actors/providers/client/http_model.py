@@ -31,7 +31,7 @@ from actors.providers.transport.json_text import charset_in, plain_json, plain_v
 from actors.providers.transport.server_load import Load, ServerLoad
 from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.chat_form.messages import NoCounterpart, messages_request
-from cortex.values.chat_form.request import CHAT_MARK
+from cortex.values.chat_form.request import WRITTEN
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
@@ -106,14 +106,14 @@ class HttpModel:
     ) -> Reply | Failure:
         """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
         form, variant, silence_s = self._form, self._variant, None
-        as_chat = body.startswith(CHAT_MARK)
-        if as_chat and form.given is not None:
-            form, as_chat = form.given, False
+        written = body.startswith(WRITTEN)
+        if written and form.given is not None and body.startswith(form.given.mark):
+            form, written = form.given, False
         streamed = output_tokens_max > self._stream_above_tokens
         if streamed and form.may_stream is not None:
             streamed = form.may_stream(body)
         try:
-            if as_chat:
+            if written:
                 body = messages_request(body)
             sent = form.body(body, streamed, variant)
         except (Untranslatable, NoCounterpart) as error:

@@ -53,6 +53,8 @@ class WireForm(msgspec.Struct, frozen=True, kw_only=True):
     other: Callable[[Any, Failure], Variant | None] = _no_other
     """Function ``(variant, failure) -> variant`` that names what to send where the server refused a field of the one
     that was sent; None: it refused no such field."""
+    mark: bytes = b""
+    """Beginning of the requests of this form, where their users wrote them in it."""
     given: WireForm | None = None
     """Form of requests that their users wrote in it (``cortex.values.chat_form.request``); None: the API takes none."""
     may_stream: Callable[[bytes], bool] | None = None

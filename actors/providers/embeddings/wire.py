@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.providers.chat_completions.response import with_whole
 from actors.providers.messages.flawed_response import plausible
 from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
-from cortex.programs.parts.embedding import is_vector, packed
+from cortex.programs.parts.embedding import NUMBER_BYTES, is_vector, packed, vectors_in
 from cortex.values.canonical import END_TURN
+from cortex.values.chat_form.completion import EMBEDDING_LIST
 from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -83,6 +85,17 @@ def read_vectors(body: bytes, charset: str = "") -> Reply:
         raise UnreadableAnswer("the answer holds no vectors, or one that is none")
     content = [{"type": "text", "text": text} for text in texts]
     return canonical_reply(content, stop_reason=END_TURN, model=found.model, usage=_usage(found.usage))
+
+
+def read_list(body: bytes, charset: str = "") -> Reply:
+    """Return the reply to a request that its user wrote: it holds the list of vectors as it came, and tells their
+    number. Raises as ``read_vectors`` does."""
+    found = read_vectors(body, charset)
+    vectors = vectors_in(found.body)
+    numbers = len(vectors[0].rstrip("=")) * 3 // 4 // NUMBER_BYTES
+    content = [{"type": "text", "text": f"{len(vectors)} vectors of {numbers} numbers"}]
+    told = canonical_reply(content, stop_reason=END_TURN, model=found.model, usage=found.usage)
+    return with_whole(told, body, EMBEDDING_LIST)
 
 
 def _flawed(body: bytes) -> _Response:

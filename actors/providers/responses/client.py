@@ -15,15 +15,18 @@ from actors.providers.chat_completions.batches import OpenAIBatches
 from actors.providers.chat_completions.client import declined
 from actors.providers.chat_completions.errors import ChatFailures
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
+from actors.providers.chat_completions.response import with_whole
 from actors.providers.client.key_dialect import DEFAULT, KeyDialect
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
 from actors.providers.remedies import RESPONSES_ADDRESS
-from actors.providers.responses.request import counted_body, responses_body
+from actors.providers.responses.request import counted_body, responses_body, written_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
+from cortex.values.chat_form.completion import RESPONSE
+from cortex.values.chat_form.request import RESPONSES_MARK
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
@@ -53,19 +56,33 @@ def _other(variant: ResponsesVariant, outcome: Failure) -> ResponsesVariant | No
     return ResponsesVariant(thoughts=False) if refused and variant.thoughts else None
 
 
+def _as_written(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
+    return written_body(body, streamed)
+
+
+def _whole(body: bytes, charset: str) -> Reply:
+    return with_whole(read_response(body, charset), body, RESPONSE)
+
+
+GIVEN_FORM: Final = WireForm(
+    mark=RESPONSES_MARK, path=RESPONSES, body=_as_written, read=_whole, stream=ResponseAssembler,
+    failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,
+    settled=declined,
+)  # fmt: skip
+"""Form of requests that were written for the Responses API: their replies hold the response too."""
 RESPONSES_FORM: Final = WireForm(
     path=RESPONSES, body=_body, read=read_response, stream=ResponseAssembler,
     failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,
-    other=_other, settled=declined,
+    other=_other, settled=declined, given=GIVEN_FORM,
 )  # fmt: skip
 
 
 def _batched(body: bytes) -> bytes:
-    return responses_body(body)
+    return written_body(body) if body.startswith(RESPONSES_MARK) else responses_body(body)
 
 
 def _read(body: bytes, kept: bool) -> Reply:
-    return read_response(body)
+    return _whole(body, "") if kept else read_response(body)
 
 
 LINES: Final = LineForm(endpoint=f"/v1{RESPONSES}", body=_batched, empty="input", read=_read)

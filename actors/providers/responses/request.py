@@ -44,6 +44,7 @@ from actors.providers.client.canonical_request import (
 )
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.registry import RESPONSES_PARAMETERS
+from cortex.values.chat_form.request import fields_of
 
 BOUND: Final = "max_output_tokens"
 """Field of the bound: tokens of the reply, those of reasoning included."""
@@ -90,6 +91,16 @@ def counted_body(body: bytes, thoughts: bool = True) -> bytes:
     """Return the body that asks for the number of tokens of a canonical request. Raises `Untranslatable`."""
     fields = FIELDS.decode(responses_body(body, thoughts=thoughts))
     return _encode({name: value for name, value in fields.items() if name in COUNTED_FIELDS})
+
+
+def written_body(body: bytes, streamed: bool = False) -> bytes:
+    """Return the body of a request that its user wrote in this form (`cortex.values.chat_form.request`), as it stands
+    but for `store`, which is false unless it says otherwise."""
+    fields: dict[str, Any] = {}
+    fields |= _ORDINARY | fields_of(body)
+    if streamed:
+        fields["stream"] = True
+    return _encode(fields)
 
 
 def _quick(body: bytes) -> bytes:

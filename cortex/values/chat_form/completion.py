@@ -16,6 +16,10 @@ from cortex.values.endings import CONTEXT_WINDOW
 
 COMPLETION: Final = "chat_completion"
 """Field of a canonical reply with the completion that a server of chat completions sent, unchanged."""
+RESPONSE: Final = "openai_response"
+"""The same, of a response of the Responses API."""
+EMBEDDING_LIST: Final = "embedding_list"
+"""The same, of a list of vectors."""
 FINISH_REASONS: Final[Mapping[str, str]] = {
     END_TURN: "stop", STOP_SEQUENCE: "stop", MAX_TOKENS: "length", CONTEXT_WINDOW: "length", TOOL_USE: "tool_calls",
     REFUSAL: "content_filter",
@@ -32,6 +36,8 @@ class _Reply(msgspec.Struct):
     stop_reason: str | None = None
     usage: dict[str, Any] | None = None
     chat_completion: msgspec.Raw = msgspec.Raw()
+    openai_response: msgspec.Raw = msgspec.Raw()
+    embedding_list: msgspec.Raw = msgspec.Raw()
 
 
 class _Named(msgspec.Struct):
@@ -41,19 +47,21 @@ class _Named(msgspec.Struct):
 _reply: Final = msgspec.json.Decoder(_Reply)
 
 
-def with_completion(reply: bytes, completion: bytes) -> bytes:
-    """Return a canonical reply, one JSON object, with the completion that it was made from; both as JSON."""
-    return b'%b,"%b":%b}' % (reply[:-1], COMPLETION.encode(), completion)
+def with_completion(reply: bytes, completion: bytes, field: str = COMPLETION) -> bytes:
+    """Return a canonical reply, one JSON object, with the completion that it was made from; both as JSON. ``field``:
+    ``COMPLETION``, or the one of another API's answer."""
+    return b'%b,"%b":%b}' % (reply[:-1], field.encode(), completion)
 
 
 def completion_of(reply: bytes, at_s: float) -> tuple[bytes, str]:
-    """Return the completion for a canonical reply, as JSON, and its id; empty: it has none.
+    """Return the completion for a canonical reply, as JSON, and its id; empty: it has none. A reply that holds the
+    answer of another API of OpenAI's gives that.
 
     ``at_s``: time for its field ``created``, in seconds since 1970, where the reply holds no completion. Raises
     ``msgspec.DecodeError`` for bytes that are no canonical reply.
     """
     found = _reply.decode(reply)
-    if raw := bytes(found.chat_completion):
+    if raw := bytes(found.chat_completion or found.openai_response or found.embedding_list):
         try:
             return raw, msgspec.json.decode(raw, type=_Named).id
         except msgspec.DecodeError:

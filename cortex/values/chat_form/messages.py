@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cortex.values.chat_form.request import fields_of
+from cortex.values.chat_form.request import CHAT_MARK, WRITTEN, fields_of
 from cortex.values.template import as_written
 
 SAMPLING: Final = ("temperature", "top_k", "top_p")
@@ -45,7 +45,11 @@ class NoCounterpart(ValueError):
 
 
 def messages_request(body: bytes) -> bytes:
-    """Return the canonical request for a request that ``chat_request`` made. Raises ``NoCounterpart``."""
+    """Return the canonical request for a request that ``chat_request`` made. Raises ``NoCounterpart``, also for one of
+    another form."""
+    if not body.startswith(CHAT_MARK):
+        api = body.removeprefix(WRITTEN).partition(b'"')[0].decode("utf-8", "replace")
+        raise NoCounterpart(f"a request of OpenAI's {api} is asked over that API alone, and this model over another")
     try:
         fields = {name: _decode(value) for name, value in fields_of(body).items()}
     except (msgspec.DecodeError, RecursionError) as error:

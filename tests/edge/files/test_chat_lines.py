@@ -77,7 +77,7 @@ def test_addresses_of_chat_completions(url: str) -> None:
 
 
 REFUSED = [
-    (line_of(url="/v1/responses"), 'url is "/v1/responses": lines of /v1/chat/completions are asked'),
+    (line_of(url="/v1/responses"), 'url is "/v1/responses": lines of /v1/chat/completions are asked here: put others'),
     (line_of(url="/v1/embeddings"), 'url is "/v1/embeddings"'),
     (line_of(url=...), "url is missing"),
     (line_of(method="GET"), 'method is "GET": it must be POST'),
@@ -159,19 +159,19 @@ def source(path: Path, content: bytes, **options: Any) -> BatchSource:
 def test_the_first_line_that_is_of_a_form_decides_for_the_file(tmp_path: Path) -> None:
     other = b'{"custom_id":"b","params":{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"}]}}'
     made = source(tmp_path / "in.jsonl", b"\xef\xbb\xbf\nno json\n" + b"\n".join([line_of(), other, line_of("c")]))
-    assert made.is_chat()
+    assert made.api() == "chat"
     check = made.check()
     assert (check.rows, check.refused, check.unreadable, check.models) == (3, 1, 1, ("m",))
     assert [row.key for row in made.read(9).rows] == ["a", "b", "c"]
     made.close()
     made = source(tmp_path / "in.jsonl", b"\n".join([other, line_of()]))
-    assert not made.is_chat() and made.check().refused == 1
+    assert not made.api() and made.check().refused == 1
     made.close()
 
 
 def test_a_file_of_another_url_is_refused_in_one_line(tmp_path: Path) -> None:
     made = source(tmp_path / "in.jsonl", line_of(url="/v1/embeddings") + b"\n" + line_of("b", url="/v1/embeddings"))
-    with pytest.raises(SourceError, match=r'of "/v1/embeddings": lines of /v1/chat/completions are asked, no others$'):
+    with pytest.raises(SourceError, match=r'of "/v1/embeddings": lines of /v1/chat/completions are asked here: put others into a file of their own'):
         made.check()
     made.close()
 
