@@ -82,6 +82,59 @@ def choice_probability(
     return None  # the tokens end before the answer can be told from another choice
 
 
+def choice_distribution(
+    tokens: Sequence[TokenChances], begin: int, end: int, choices: Sequence[bytes], answer: int
+) -> list[float] | None:
+    """Return the probability of each choice where an answer was written, which are 1 together; None where the tokens do
+    not tell them. Arguments as of ``choice_probability``.
+
+    What the lists leave open is divided evenly: the probability of a token that several choices share, which was not
+    sampled, and u, among those without a listed token. That of the answer is thus never below ``choice_probability``.
+    """
+    text = b"".join([token.text for token in tokens])
+    possible = frozenset(range(len(choices)))
+    found, reached, at = [0.0] * len(choices), 1.0, 0
+    for token in tokens:
+        start, at = at, at + len(token.text)
+        if at <= begin:
+            continue
+        if token.logprob is None or len(choices) < 2:
+            return None
+        if not token.others:
+            own = _product(tokens, begin, end)
+            if own is None:
+                return None
+            rest = (1.0 - own) / (len(choices) - 1)
+            return [own if each == answer else rest for each in range(len(choices))]
+        place = _Place(text[start:begin], text[begin:start], choices, possible).masses(token)
+        if answer not in place.own or place.whole <= 0.0:
+            return None
+        for fitting, mass in (*place.masses.items(), (place.missing, place.unseen)):
+            if fitting == place.own and fitting != {answer}:
+                continue  # the next token decides between these
+            for each in fitting:
+                found[each] += reached * mass / place.whole / len(fitting)
+        if place.own == {answer}:
+            return found
+        reached *= place.masses[place.own] / place.whole
+        possible = place.own
+    return None
+
+
+class _Masses(msgspec.Struct, frozen=True):
+    """Probabilities at one place."""
+
+    masses: dict[frozenset[int], float]
+    """Of the listed tokens that fit these choices and no others, by the choices."""
+    own: frozenset[int]
+    """Choices that the sampled token fits."""
+    missing: frozenset[int]
+    """Open choices that no listed token fits."""
+    unseen: float
+    """The most that the missing ones can have."""
+    whole: float
+
+
 class _Place:
     """Place of one token: what is before the answer there, what of the answer is written, and the open choices."""
 
@@ -95,9 +148,14 @@ class _Place:
         """Return the share of the tokens that fit the answer alone, the share of those that fit the same choices as the
         sampled one, and these choices. None if the sampled token does not fit the answer, or nothing has a
         probability."""
-        own = self._fitting(token.text)
-        if answer not in own:
+        found = self.masses(token)
+        if answer not in found.own or found.whole <= 0.0:
             return None
+        masses, whole = found.masses, found.whole
+        return masses.get(frozenset({answer}), 0.0) / whole, masses[found.own] / whole, found.own
+
+    def masses(self, token: TokenChances) -> _Masses:
+        """Return the probabilities of the open choices here."""
         listed = {text: _chance(logprob) for text, logprob in token.others}
         least = min(listed.values())
         listed.setdefault(token.text, _chance(token.logprob))
@@ -105,12 +163,9 @@ class _Place:
         for text, chance in listed.items():
             if fitting := self._fitting(text):
                 masses[fitting] = masses.get(fitting, 0.0) + chance
-        missing = len(self._open.difference(*masses))
-        unseen = min(missing * least, max(1.0 - sum(listed.values()), 0.0))
-        whole = sum(masses.values()) + unseen
-        if whole <= 0.0:
-            return None
-        return masses.get(frozenset({answer}), 0.0) / whole, masses[own] / whole, own
+        missing = self._open.difference(*masses)
+        unseen = min(len(missing) * least, max(1.0 - sum(listed.values()), 0.0))
+        return _Masses(masses, self._fitting(token.text), missing, unseen, sum(masses.values()) + unseen)
 
     def _fitting(self, token: bytes) -> frozenset[int]:
         rest = token if self._written else self._after_lead(token)

@@ -16,7 +16,7 @@ import msgspec
 from cortex.values.json_schema.checks import identity_of
 from cortex.values.reply import Malformed
 from cortex.values.schema import json_text
-from policies.decisions.choice_probability import TokenChances, choice_probability
+from policies.decisions.choice_probability import TokenChances, choice_distribution, choice_probability
 
 _Token = str | list[int]
 
@@ -60,7 +60,32 @@ def field_probabilities(
     ``text``: the reply's text; ``choices``: the values that each field may have, as plain data; ``in_words``: as in
     ``cortex.values.schema.decoded``.
     """
-    nothing: dict[str, float | None] = dict.fromkeys(choices)
+    return {
+        name: None if each is None else choice_probability(*each)
+        for name, each in _written(body, text, choices, in_words).items()
+    }  # fmt: skip
+
+
+def field_distributions(
+    body: bytes, text: str, choices: Mapping[str, Sequence[Any]], *, in_words: bool = False
+) -> dict[str, list[float]]:
+    """Return the probability of each value that a field may have, where the reply's value was written; empty where it
+    is not told. Arguments as of ``field_probabilities``."""
+    return {
+        name: [] if each is None else choice_distribution(*each) or []
+        for name, each in _written(body, text, choices, in_words).items()
+    }  # fmt: skip
+
+
+_Written = tuple[Sequence[TokenChances], int, int, Sequence[bytes], int]
+"""Arguments of ``choice_probability``."""
+
+
+def _written(
+    body: bytes, text: str, choices: Mapping[str, Sequence[Any]], in_words: bool
+) -> dict[str, _Written | None]:  # fmt: skip
+    """Return where the value of each field stands in a reply's tokens; None where it is not found."""
+    nothing: dict[str, _Written | None] = dict.fromkeys(choices)
     tokens = tokens_of(body)
     if not tokens:
         return nothing
@@ -78,8 +103,8 @@ def field_probabilities(
 
 def _of_value(
     tokens: Sequence[TokenChances], message: str, start: int, span: tuple[int, int] | None, allowed: Sequence[Any]
-) -> float | None:
-    """Return the probability of the value at a place of a JSON text, which begins at ``start`` of the tokens' text."""
+) -> _Written | None:
+    """Return the place of the value at a place of a JSON text, which begins at ``start`` of the tokens' text."""
     if span is None:
         return None
     written = message[span[0] : span[1]]
@@ -89,7 +114,7 @@ def _of_value(
         return None
     texts[value] = written.encode()
     begin = start + len(message[: span[0]].encode())
-    return choice_probability(tokens, begin, begin + len(texts[value]), [*texts.values()], [*texts].index(value))
+    return tokens, begin, begin + len(texts[value]), [*texts.values()], [*texts].index(value)
 
 
 def _spans(message: str) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.decisions.choice_probability import TokenChances, choice_probability
+from policies.decisions.choice_probability import TokenChances, choice_distribution, choice_probability
 
 TOPICS = ('"code"', '"web"', '"data"')
 
@@ -32,6 +32,13 @@ def found(tokens: list[TokenChances], answer: str, choices: tuple[str, ...]) -> 
     begin = text.index(answer.encode())
     at = choices.index(answer) if answer in choices else 0
     return choice_probability(tokens, begin, begin + len(answer.encode()), [each.encode() for each in choices], at)
+
+
+def distribution(tokens: list[TokenChances], answer: str, choices: tuple[str, ...]) -> list[float] | None:
+    text = b"".join(each.text for each in tokens)
+    begin = text.index(answer.encode())
+    at = choices.index(answer) if answer in choices else 0
+    return choice_distribution(tokens, begin, begin + len(answer.encode()), [each.encode() for each in choices], at)
 
 
 HEAD, QUOTE, TAIL = token('{"topic":'), token(' "'), token('"}')
@@ -117,6 +124,11 @@ def test_the_probability_of_a_choice(
     tokens: list[TokenChances], answer: str, choices: tuple[str, ...], chance: float | None
 ) -> None:
     assert found(tokens, answer, choices) == (None if chance is None else pytest.approx(chance))
+    shares = distribution(tokens, answer, choices)
+    assert (shares is None) == (chance is None or len(choices) < 2)
+    if shares is not None and chance is not None:
+        assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0.0
+        assert shares[choices.index(answer)] >= chance - 1e-9
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1, max_size=6), st.integers(2, 5))
@@ -130,3 +142,23 @@ def test_a_list_that_ends_early_never_makes_an_answer_certain(weights: list[int]
         assert chance < 1.0
     else:
         assert chance == pytest.approx(weights[0] / sum(weights[:choices]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "answer", "choices", "shares"),
+    [
+        ([HEAD, QUOTE, token("code", 0.7, code=0.7, web=0.2, data=0.05, other=0.05), TAIL], '"code"', TOPICS,
+         [0.7 / 0.95, 0.2 / 0.95, 0.05 / 0.95]),
+        # a token that two share, sampled: the next one divides its share; not sampled: evenly
+        ([HEAD, QUOTE, token("co", 0.8, co=0.8, web=0.2), token("de", 0.75, de=0.75, st=0.25), TAIL], '"code"',
+         ('"code"', '"cost"', '"web"'), [0.6, 0.2, 0.2]),
+        ([HEAD, QUOTE, token("web", 0.2, co=0.8, web=0.2), TAIL], '"web"', ('"code"', '"cost"', '"web"'), [0.4, 0.4, 0.2]),
+        # without a list, or one that ends early: evenly among the others
+        ([HEAD, QUOTE, listed("code", 0.7, {}), TAIL], '"code"', TOPICS, [0.7, 0.15, 0.15]),
+        ([HEAD, QUOTE, token("code", 0.8, code=0.8), TAIL], '"code"', TOPICS, [0.8, 0.1, 0.1]),
+    ],
+)  # fmt: skip
+def test_the_distribution_over_the_choices(
+    tokens: list[TokenChances], answer: str, choices: tuple[str, ...], shares: list[float]
+) -> None:
+    assert distribution(tokens, answer, choices) == pytest.approx(shares)
