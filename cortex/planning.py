@@ -104,6 +104,8 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     """M: upper bound of every prompt, in tokens."""
     answers_max: int = 1
     """Answers that a row may take: 2 if a reply that does not fit a schema is asked again."""
+    votes: int = 1
+    """Times that each row is asked at most, of which ``answers_max`` counts all."""
     longer: bool = False
     """True if a row whose reply was cut is asked again with a larger bound (``policies.estimates.reply_bounds``)."""
     output_tokens_max: int | None = None
@@ -203,14 +205,15 @@ def _measured(rows: InputRows, terms: PlanTerms, sample: PlanSample) -> JobPlan:
 
 
 def _assumed(rows: InputRows, terms: PlanTerms) -> JobPlan:
-    count = len(rows.sizes) - len(rows.known)
-    size = float(sum(rows.sizes) - sum(rows.sizes[place] for place in rows.known))
-    most = float(sum(rows.outputs) - sum(rows.outputs[place] for place in rows.known))
+    left = len(rows.sizes) - len(rows.known)
+    count = left * terms.votes  # all of them: how soon they decide is not known
+    size = terms.votes * float(sum(rows.sizes) - sum(rows.sizes[place] for place in rows.known))
+    most = terms.votes * float(sum(rows.outputs) - sum(rows.outputs[place] for place in rows.known))
     most_asked, most_out = 1.0, most
     if terms.longer:  # each row may be cut at every bound
         bounds_of = _CallBounds(msgspec.structs.replace(terms, answers_max=1))
-        left = [bounds_of(each) for place, each in enumerate(rows.outputs) if place not in rows.known]
-        most_asked, most_out = float(max(map(len, left), default=1)), float(sum(map(sum, left)))
+        each_row = [bounds_of(each) for place, each in enumerate(rows.outputs) if place not in rows.known]
+        most_asked, most_out = float(max(map(len, each_row), default=1)), terms.votes * float(sum(map(sum, each_row)))
     inputs = EstimatedTotal(
         size / BYTES_PER_TOKEN.low, size / BYTES_PER_TOKEN.expected, most_asked * size / BYTES_PER_TOKEN.high
     )
@@ -227,7 +230,7 @@ def _assumed(rows: InputRows, terms: PlanTerms) -> JobPlan:
     work = Workload(float(count), input_size, output_size, _latencies_s(output_size))
     replies = count * MESSAGE_BYTES + outputs.expected * REPLY_BYTES_PER_TOKEN
     return JobPlan(
-        rows=count, calls=float(count), input_tokens=inputs, output_tokens=outputs,
+        rows=left, calls=float(count), input_tokens=inputs, output_tokens=outputs,
         cost=costs[0].within(worst) if costs[0] is not None and worst is not None else None, batch_cost=costs[1],
         worst_nusd=worst, call_worst_nusd=dearest,
         duration=duration(work, terms.limits), journal_bytes=_journal_bytes(rows, replies), reply_bytes=round(replies),

@@ -7,7 +7,7 @@ from typing import Final
 
 _NAMES: Final = (
     "encoding|delimiter|quoting|skip-lines|no-header|id|answer-as|columns-prefix|with-input|bad|overwrite|schema-as|"
-    "logprobs|top-logprobs"
+    "logprobs|top-logprobs|votes|votes-by|schema"
 )
 _FLAGS: Final = frozenset({"no-header", "with-input", "overwrite", "logprobs"})
 """Options without a value."""

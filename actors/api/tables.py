@@ -42,6 +42,7 @@ from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.embed import Embed, limits_for
 from cortex.programs.parts.choice_columns import alternatives_of
+from cortex.programs.parts.row_votes import votes_of
 from cortex.programs.shards import unsharded
 from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table, renamed, twice_named
 from cortex.values.limits import JobTerms
@@ -93,7 +94,8 @@ def batch(
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
     encoding: str = "", delimiter: str = "", quoting: str = "", skip_lines: int = 0, no_header: bool = False,
     accept_bad: float | str | None = None, bad: str = "", on_cut: str = FAIL, answer_as: str = "",
-    columns_prefix: str = "", logprobs: bool = False, top_logprobs: int | None = None, model: client.Given = "",
+    columns_prefix: str = "", logprobs: bool = False, top_logprobs: int | None = None, votes: int | None = None,
+    votes_by: str = "", model: client.Given = "",
     **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
@@ -110,8 +112,10 @@ def batch(
     instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails
     (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound (``"longer"``).
     ``logprobs=True`` adds a column ``FIELD_probability``, 0 to 1 or None, for each choice of the schema, or one for the
-    whole answer, from the log probabilities of its tokens (chat completions alone have them); ``top_logprobs``:
-    alternatives that are requested for each token (default 20).
+    whole answer, from the log probabilities of its tokens (the Messages API has none); ``top_logprobs``:
+    alternatives that are requested for each token (default 20). ``votes``: each row is asked up to so many times, until
+    its choices are decided, by ``votes_by``: ``"count"`` of the answers (default), or ``"probability"``, the mean of
+    their probabilities, with ``logprobs=True``.
     Further options are those of ``cortex.submit``; a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
@@ -133,10 +137,15 @@ def batch(
         raise SetupError(f"schema_as={how!r}: give {', '.join(FORMS)}")
     if on_cut not in ON_CUT:
         raise SetupError(f"on_cut={on_cut!r}: give {', '.join(ON_CUT)}")
+    try:
+        counted, by = votes_of(votes, votes_by, typed.schema, logprobs)
+    except ValueError as error:
+        raise SetupError(in_python(str(error))) from None
     program = Table(
         prompt=prompt, system=system, id=id or ROW, schema=typed.schema, schema_as=how, with_input=with_input,
         meta=meta, ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
         answer_type=typed.answer_type, top_logprobs=_alternatives(logprobs, top_logprobs, typed.schema, how),
+        votes=counted, votes_by=by,
     )  # fmt: skip
     form = FileForm(encoding, delimiter, quoting, skip_lines, no_header)
     return answers_to(program, rows, form, model, options, numbered=not id, output=output, overwrite=overwrite,

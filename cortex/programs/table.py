@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from cortex.calls.request import AS_GIVEN
+from cortex.programs.parts.answer_forms import answer_form, joined, noted
 from cortex.programs.parts.choice_columns import probabilities, probability_columns
+from cortex.programs.parts.row_votes import RowVotes, cast_vote, votes_in
 from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers, registered
 from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
 from cortex.state.events import Row
@@ -23,11 +25,19 @@ from cortex.state.state import Goal, State
 from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
 from cortex.values.endings import WHOLE_REASONS, Ending, ending_of, is_refusal, may_grow
-from cortex.values.json_schema.structured import closed
 from cortex.values.ledger import ReplyTimings
-from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
+from cortex.values.reply import (
+    UNKNOWN_USAGE,
+    Malformed,
+    Reply,
+    Usage,
+    as_said,
+    ending_message,
+    text_and_tool,
+)
 from cortex.values.schema import AnswerShape, json_text
 from cortex.values.template import Template, as_written, holds_minus_zero, values_as_written
+from policies.decisions.pooled_votes import COUNT
 from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
 from policies.failures.failure import Failure, FailureKind
@@ -45,7 +55,6 @@ REQUEST_ID = "custom_id"
 FORMS = ("format", "tool", "prompt")
 FAIL, KEEP, LONGER = ON_CUT = ("fail", "keep", "longer")
 """Values of ``Table.on_cut`` that users give."""
-TOOL = "answer"
 
 
 def twice_named(program: Table) -> tuple[str, str]:
@@ -124,6 +133,12 @@ class Table(Program, frozen=True, dict=True):
     """Alternatives that are requested for each token, with their log probabilities; results then hold the probability
     of each choice. Unset: no log probabilities, as in journals of release 0.1.0."""
 
+    votes: int | msgspec.UnsetType = msgspec.UNSET
+    """Times that a row is asked at most (``cortex.programs.parts.row_votes``); unset: once, as in journals of release
+    0.1.0."""
+    votes_by: str | msgspec.UnsetType = msgspec.UNSET
+    """How votes decide (``policies.decisions.pooled_votes.VOTES_BY``); unset without votes."""
+
     def answer_types(self) -> tuple[str, ...]:
         """Return the place of ``answer_type``."""
         return () if self.answer_type is msgspec.UNSET else (self.answer_type.place,)
@@ -179,23 +194,28 @@ class Table(Program, frozen=True, dict=True):
         fast_render = template.fast_render if template is not None else None
         fitting = framed = -1  # ``max_tokens`` that leaves room for a prompt
         refused, before, after, besides = "", b"", b"", None
+        voting = self.votes is not msgspec.UNSET
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
             tokens, sample = output_tokens_max or usual, key
             if goal.kept and (more := _raised(goal)) > tokens:  # the job's own bound may have grown since
                 tokens = more
+            misfit = goal.refused
+            if voting and (cast := votes_in(goal.kept, _VOTES)).asked:
+                sample = f"{key}\x1fv{cast.asked}"
+                misfit = misfit if goal.resamples > cast.misfits else ""
             if goal.resamples:
-                sample = f"{key}\x1f{goal.resamples}"
+                sample = f"{sample}\x1f{goal.resamples}"
             if edition:
                 sample = f"{sample}\x1e{edition}"
             if tokens != fitting and template is not None and k.prompt_tokens_max(tokens) > 0:
                 fitting = tokens
             if tokens != fitting or template is None:
-                body = self.request(row, model, tokens, goal.refused)
+                body = self.request(row, model, tokens, misfit)
                 yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
                 continue
-            if tokens != framed or refused != goal.refused:
-                framed, refused = tokens, goal.refused
+            if tokens != framed or refused != misfit:
+                framed, refused = tokens, misfit
                 before, after, besides = _around(self, model, tokens, refused)
             asked = None if fast_render is None else fast_render(row)
             if asked is None:
@@ -236,18 +256,21 @@ class Table(Program, frozen=True, dict=True):
             except Malformed as error:
                 if failure is None:
                     message = self._misfit(reply, error)
-                    if not goal.resamples:
+                    if goal.resamples == (votes_in(goal.kept, _VOTES).misfits if goal.kept else 0):
                         yield Checkpoint(goal, [*_added(goal.kept, reply, k.took), *(goal.kept or ())[_SPENT:]])
                         yield Reopen(goal, refused=message)
                         return
                     failure = Failure(FailureKind.MALFORMED, message)
         if failure is not None and ending is Ending.CUT:
             if self.on_cut == LONGER and (tokens := self._longer(k, goal, reply)):
-                yield Checkpoint(goal, [*_added(goal.kept, reply, k.took), tokens, text])
+                yield Checkpoint(goal, [*_added(goal.kept, reply, k.took), tokens, text, *(goal.kept or ())[_VOTES:]])
                 yield Reopen(goal)
                 return
             if self.on_cut == KEEP and text.strip() and not self.schema:
                 failure = None
+        if self.votes is not msgspec.UNSET and (changes := self._voted(k, goal, reply, text, failure)):
+            yield from changes
+            return
         about = None
         if self.meta:
             about = self._about(k, goal, failure, reply, _added(goal.kept, reply, k.took))
@@ -265,6 +288,9 @@ class Table(Program, frozen=True, dict=True):
 
         A row whose raised bound the provider refuses stays what it was: cut.
         """
+        if goal.kept and (cast := votes_in(goal.kept, _VOTES)).cast:
+            yield from self._decided(k, goal, cast, goal.kept[:_SPENT])
+            return
         key, row, _, place, _ = goal.value
         if failure.kind in _TOO_MUCH and _raised(goal):
             refused = f"a larger max_tokens ({_bound(k, goal)}) was refused: {failure.message}"
@@ -275,6 +301,34 @@ class Table(Program, frozen=True, dict=True):
         line = self._line(key, row, failure, about, kept[_SPENT + 1] if _raised(goal) else None)
         yield Emit(line, order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message, failure.kind)
+
+    def _voted(self, k: State, goal: Goal, reply: Reply, text: str, failure: Failure | None) -> list[Change]:
+        """Count a reply as a vote: ask for the next one, or decide. Nothing where all votes have ended without an
+        answer."""
+        vote = None if failure is not None else cast_vote(self.schema, reply, text, self.schema_as == "prompt")
+        cast = votes_in(goal.kept, _VOTES).after(goal.resamples, vote)
+        spent = _added(goal.kept, reply, k.took)
+        assert isinstance(self.votes, int)
+        if cast.asked < self.votes and cast.won(self._by, self.votes) is None:
+            raised_to = list((goal.kept or ())[_SPENT:_VOTES]) or [0, None]
+            return [Checkpoint(goal, [*spent, *raised_to, cast.plain()]), Reopen(goal)]
+        return self._decided(k, goal, cast, spent, reply.usage) if cast.cast else []
+
+    def _decided(self, k: State, goal: Goal, cast: RowVotes, spent: Any, usage: Usage = UNKNOWN_USAGE) -> list[Change]:
+        """Emit the answer that wins of the votes that a row has."""
+        key, row, _, place, _ = goal.value
+        won = cast.won(self._by, 0)
+        assert won is not None, "one of several answers has the highest score"
+        about = None
+        if self.meta:
+            about = self._about(k, goal, None, Reply(b"", won.stop_reason, won.model, usage), spent)
+        chances = None if self.top_logprobs is msgspec.UNSET else cast.chances(won)
+        line = self._line(key, row, None, about, won.text, self._read(won.text), chances)
+        return [Emit(line, place if self.ordered else None), Resolve(goal)]
+
+    @property
+    def _by(self) -> str:
+        return COUNT if self.votes_by is msgspec.UNSET else self.votes_by
 
     def answer(self, k: State) -> None:
         """Return None: the answer of a table is its result file."""
@@ -302,13 +356,13 @@ class Table(Program, frozen=True, dict=True):
             request["logprobs"], request["top_logprobs"] = _TRUE, msgspec.Raw(_encode(self.top_logprobs))
         note = f"An earlier answer to this was refused: {refused}" if refused else ""
         if self.schema:
-            for name, value in _form(self.schema, self.schema_as).items():
-                request[name] = _joined(request.get(name), value)
+            for name, value in answer_form(self.schema, self.schema_as).items():
+                request[name] = joined(request.get(name), value)
             if self.schema_as == "prompt":
                 asked = f"Answer with JSON alone that fits this JSON schema:\n{self.schema}"
                 note = f"{note}\n\n{asked}" if note else asked
         if note:
-            request["messages"] = _noted(request["messages"], note)
+            request["messages"] = noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
 
     def _ending(self, reply: Reply, text: str, asks_for_tool: bool) -> Ending:
@@ -405,6 +459,8 @@ class Table(Program, frozen=True, dict=True):
 _SPENT = 5
 """Number of totals at the begin of ``goal.kept`` (``_added``). A raised bound on reply tokens and the text of the reply
 that was cut may follow."""
+_VOTES = _SPENT + 2
+"""Place of a row's votes in ``goal.kept``, behind these two."""
 _ANSWERS = frozenset({Ending.WHOLE, Ending.UNKNOWN})
 """Endings of replies that are answers; those without a known stop reason are counted apart."""
 
@@ -510,7 +566,7 @@ def _fast_line(program: Table) -> FastLine | None:
     if (
         program.meta or program.with_input or not program.prompt or program.schema_as == "tool"
         or program.renamed is not msgspec.UNSET or program.answer_type is not msgspec.UNSET
-        or program.top_logprobs is not msgspec.UNSET
+        or program.top_logprobs is not msgspec.UNSET or program.votes is not msgspec.UNSET
     ):  # fmt: skip
         return None
     shape, column = _shape(program.schema) if program.schema else None, program.id
@@ -534,31 +590,3 @@ def _fast_line(program: Table) -> FastLine | None:
 @lru_cache(maxsize=64)
 def _result_shape(schema: str) -> ResultShape:
     return ResultShape(msgspec.json.decode(schema))
-
-
-@lru_cache(maxsize=64)
-def _form(schema: str, how: str) -> dict[str, Any]:
-    """Fields of a request that make its answer fit the schema."""
-    if how == "prompt":
-        return {}
-    form = closed(msgspec.json.decode(schema))
-    if how == "format":
-        return {"output_config": {"format": {"type": "json_schema", "schema": form}}}
-    tool = {"name": TOOL, "description": "Give the answer.", "input_schema": form}
-    return {"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}
-
-
-def _joined(before: msgspec.Raw | None, value: Any) -> msgspec.Raw:
-    """A field's value, merged with the request's own value of that name if it is an object."""
-    if before is None or not isinstance(value, dict):
-        return msgspec.Raw(_encode(value))
-    return msgspec.Raw(_encode(_raw(before) | value))
-
-
-def _noted(messages: msgspec.Raw, note: str) -> msgspec.Raw:
-    """The messages with a note at the end of the last one."""
-    found = msgspec.json.decode(messages, type=list[dict[str, msgspec.Raw]])
-    content = msgspec.json.decode(found[-1]["content"], type=str | list[msgspec.Raw])
-    longer = f"{content}\n\n{note}" if isinstance(content, str) else [*content, {"type": "text", "text": note}]
-    found[-1]["content"] = msgspec.Raw(_encode(longer))
-    return msgspec.Raw(_encode(found))

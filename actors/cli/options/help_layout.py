@@ -17,8 +17,8 @@ COMMANDS = {
 """Group -> its commands, in the order of the help. Commands without a group are shown under "Others"."""
 
 OPTIONS = {
-    "Table": "prompt system id schema schema_as with_input meta logprobs top_logprobs answer_as columns_prefix on_cut "
-    "ordered",
+    "Table": "prompt system id schema schema_as with_input meta logprobs top_logprobs votes votes_by answer_as "
+    "columns_prefix on_cut ordered",
     "Form of the input": "encoding delimiter quoting skip_lines no_header accept_bad bad",
     "Model": "model provider api api_key_file base_url metrics_from via price price_as max_output_tokens "
     "prompt_tokens_max role sub_model fallback warm_prefix sim",

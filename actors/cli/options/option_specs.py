@@ -208,6 +208,21 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "top_logprobs": (
         int, _option("--top-logprobs", "alternatives that --logprobs requests for each token (default 20)", "N", 0)
     ),
+    "votes": (
+        int,
+        _option(
+            "--votes",
+            "ask each row up to N times, until its choices are decided; further votes that could not change them are "
+            "not paid",
+            "N",
+        ),
+    ),
+    "votes_by": (
+        str,
+        _option(
+            "--votes-by", "how --votes decides: count (default), or probability, by the mean of --logprobs", "WAY"
+        ),
+    ),
     "answer_as": (str, _option("--answer-as", "name of the column 'answer' of the results", "NAME")),
     "columns_prefix": (
         str,

@@ -74,6 +74,8 @@ class Options(msgspec.Struct, kw_only=True):
     meta: bool = False
     logprobs: bool = False
     top_logprobs: int | None = None
+    votes: int | None = None
+    votes_by: str = ""
     on_cut: str = ""
     answer_as: str = ""
     columns_prefix: str = ""
@@ -118,8 +120,8 @@ RUNNING = (
 )  # fmt: skip
 """Options of commands that start a job."""
 TABLE = (
-    "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "logprobs", "top_logprobs", "answer_as",
-    "columns_prefix", "on_cut", "encoding", "delimiter", "quoting", "skip_lines", "no_header",
+    "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "logprobs", "top_logprobs", "votes",
+    "votes_by", "answer_as", "columns_prefix", "on_cut", "encoding", "delimiter", "quoting", "skip_lines", "no_header",
 )  # fmt: skip
 """Options of a table of prompts and answers, and of the form of its file."""
 

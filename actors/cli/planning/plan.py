@@ -120,7 +120,7 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
     terms = PlanTerms(
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
-        answers_max=2 if isinstance(order.program, Table) and order.program.schema else 1,
+        answers_max=_answers_max(order), votes=_votes(order),
         longer=isinstance(order.program, Table) and order.program.on_cut == LONGER,
         output_tokens_max=found.now.output_tokens_max,
     )  # fmt: skip
@@ -147,6 +147,16 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
     return COMPLETE if prospect.transport is not None else FAILED
+
+
+def _votes(order: JobSpec) -> int:
+    votes = order.program.votes if isinstance(order.program, Table) else msgspec.UNSET
+    return 1 if votes is msgspec.UNSET else votes
+
+
+def _answers_max(order: JobSpec) -> int:
+    """Return the replies that a row may take: each of its votes once more where it does not fit the schema."""
+    return _votes(order) * (2 if isinstance(order.program, Table) and order.program.schema else 1)
 
 
 def _of_vectors(rows: InputRows, program: Embed, requests: JobPlan) -> JobPlan:

@@ -21,6 +21,7 @@ from actors.programs.schemas import AnswerSchema, answer_schema, schema_form
 from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
 from cortex.programs.parts.choice_columns import alternatives_of
+from cortex.programs.parts.row_votes import votes_of
 from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table, renamed, twice_named
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
@@ -35,7 +36,8 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if not options.prompt:
         _refuse_without_prompt(options, path)
         own = (
-            options.schema or options.meta or options.logprobs or options.answer_as or options.columns_prefix
+            options.schema or options.meta or options.logprobs or options.votes or options.answer_as
+            or options.columns_prefix
         )  # fmt: skip
         if not (own or form_of(output) in (CSV, PARQUET)):
             if options.on_cut:
@@ -58,13 +60,14 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     how = schema_form(options.schema_as, usual, typed.schema)
     try:
         alternatives = alternatives_of(options.logprobs, options.top_logprobs, typed.schema, how)
+        votes, votes_by = votes_of(options.votes, options.votes_by, typed.schema, options.logprobs)
     except ValueError as error:
         raise CommandError(str(error)) from None
     program = Table(
         prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema_as=how,
         with_input=options.with_input, meta=options.meta, ordered=options.ordered, on_cut=options.on_cut or FAIL,
         renamed=renamed(options.answer_as, options.columns_prefix), schema=typed.schema, answer_type=typed.answer_type,
-        top_logprobs=alternatives,
+        top_logprobs=alternatives, votes=votes, votes_by=votes_by,
     )  # fmt: skip
     twice, option = twice_named(program)
     if twice:

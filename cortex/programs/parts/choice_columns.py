@@ -87,11 +87,11 @@ def probabilities(schema: str, reply: Reply, text: str, in_words: bool) -> list[
     ``text``: the reply's text. ``in_words``: the schema was asked for in words.
     """
     if not schema:
-        return [_rounded(text_probability(reply.body, text))]
+        return [rounded(text_probability(reply.body, text))]
     found = field_probabilities(reply.body, text, _choices_of(schema), in_words=in_words)
-    return [*map(_rounded, found.values())]
+    return [*map(rounded, found.values())]
 
 
-def _rounded(chance: float | None) -> float | None:
+def rounded(chance: float | None) -> float | None:
     """Return a probability to six places, as precise as the logarithms of replies; 1 only where it is 1."""
     return chance if chance is None or chance >= 1.0 else min(round(chance, 6), 0.999999)
