@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from actors.jobs.bill_excess import excess_facts
 from actors.jobs.limit_options import in_words
 from actors.jobs.wait_reasons import wait_facts
 from actors.programs.loader import place_of
@@ -64,6 +65,7 @@ def summary(k: State) -> dict[str, Any]:
         "cost_before_usd": usd(earlier.known_nusd) if priced else None,
         "max_cost_usd": usd(cap) if (cap := k.terms.limits.max_cost_nusd) is not None else None,
         "max_job_tokens": k.terms.limits.max_job_tokens,
+        **excess_facts(k),
         "known_nusd": ledger.known_nusd,
         "assumed_nusd": ledger.assumed_nusd,
         "batches": [

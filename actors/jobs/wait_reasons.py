@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.jobs.bill_excess import held_back
 from actors.jobs.learned_limits import limit_words, pace_words
 from actors.jobs.learned_limits import time_of_day as time_of_day
 from cortex.admission.budget_slices import unanswered
@@ -12,6 +13,7 @@ from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.limits import BATCHES, Route
+from policies.estimates.bill_excess import calls_at_once
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import due_at_s
 
@@ -97,6 +99,7 @@ def waits(k: State) -> list[str]:
         lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
     lines += _servers_held_back(k)
+    lines += [held_back(share.excess) for share in k.shares if holds_back(share)][:1]
     for each, share in enumerate(k.shares):
         if k.terms.is_peer(each) or place < each <= fallbacks:
             continue
@@ -143,6 +146,12 @@ def _servers_held_back(k: State) -> list[str]:
     if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in busy):
         lines.append(busy[0].why)
     return lines
+
+
+def holds_back(share: RouteShare) -> bool:
+    """Return True if a route could take more calls than its bills let begin."""
+    excess = share.excess
+    return excess is not None and calls_at_once(excess) < share.permits
 
 
 def sleeps_until_s(k: State) -> float:

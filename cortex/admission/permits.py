@@ -134,7 +134,7 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
     if flight.paced is None or (usage.unknown if usage is not None else paid):
         return
     if usage is not None:
-        k.sizes.learn(flight.charge.tokens - flight.output_max, flight.output_max, usage)
+        k.sizes.learn(flight.charge.bounds[1] - flight.output_max, flight.output_max, usage)
     more_input = (counted(usage) if usage is not None else 0) - flight.paced[0]
     more_output = (usage.output_tokens if usage is not None else 0) - flight.paced[1]
     for pace in (share.pace, k.pace):
@@ -146,7 +146,7 @@ def learn_patience(k: State, flight: InFlightAttempt, elapsed_s: float) -> None:
     """Note how long an answer took, if it may change the timeouts of its route. Results of message batches do not."""
     share, policy = k.shares[flight.route], k.terms.limits.timeout
     if elapsed_s > teaches_from_s(policy, share.patience) and not flight.submission:
-        bound = flight.charge.tokens - flight.output_max
+        bound = flight.charge.bounds[1] - flight.output_max
         share.patience = learned_patience(policy, share.patience, elapsed_s, flight.output_max, bound)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cortex.admission import budget_slices
 from cortex.admission.permits import release_permit
 from cortex.calls import attempts
 from cortex.calls.program_hooks import Out, fast_fold, fold_reply, fold_vote
@@ -43,6 +44,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
     reads_refusals = program.reads_refusals
     policy = k.terms.limits.timeout
+    capped = not budget_slices.unbounded(k)
     usual_s = min([teaches_from_s(policy, share.patience) for share in shares], default=0.0)
     other: Event | None = None
     for event in happened:
@@ -73,7 +75,8 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
         if flight.text_bytes >= TEACHES_BYTES_MIN:
             k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
         price = k.terms.routes[place].price if place else k.terms.route.price
-        k.took = ReplyTimings(event.elapsed_s, ledger.settle(flight.charge, usage, price))
+        nusd = ledger.settle(flight.charge, usage, price, share if capped else None)
+        k.took = ReplyTimings(event.elapsed_s, nusd)
         k.successes += 1
         tally.answered += 1
         if k.alike:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from cortex.admission import hedging
+from cortex.admission import budget_slices, hedging
 from cortex.admission.pauses import alike, block
 from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit
 from cortex.calls.cache_warming import prefix_settled
@@ -19,7 +19,7 @@ from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused,
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
 from cortex.values.election import VOTE, next_sample
-from cortex.values.ledger import ReplyTimings
+from cortex.values.ledger import ReplyTimings, note_late_bill
 from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.peers import moves_on
@@ -58,7 +58,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     if flight.text_bytes:
         k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
     price = k.terms.routes[place].price if place else k.terms.route.price
-    k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
+    noted = None if budget_slices.unbounded(k) else k.shares[place]
+    k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price, noted))
     asked_again = question in k.asking
     if flight.followers or asked_again:
         sharing = (event.goal, *flight.followers, *_asking_again(k, question))
@@ -88,6 +89,8 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
     elif missing.route >= 0:  # otherwise the assumed charge stays
         k.ledger.unassume(missing.charge)
         nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
+        if not budget_slices.unbounded(k):
+            note_late_bill(k.shares[missing.route], missing.charge, nusd, event.reply.usage)
     k.took = ReplyTimings(event.elapsed_s, nusd)
     waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
     _count(k, waiting, event.reply.usage)

@@ -103,7 +103,7 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
     _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
-    paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
+    paced = begin(k, place, charge.bounds[1] - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
     share = k.shares[place]
     flight = k.flights[key] = InFlightAttempt(
@@ -135,6 +135,8 @@ def _charge_and_timeout(
 ) -> tuple[Charge, float]:  # fmt: skip
     """The most that an attempt can cost, and its timeout in seconds; ``bound``: the most input tokens it can have."""
     charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
+    if (excess := k.shares[place].excess) is not None:
+        charge = charge.raised_by(excess, k.ledger.day)
     return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound, k.shares[place].patience, waits)
 
 
@@ -296,7 +298,8 @@ def may_ask_fast(k: State, share: RouteShare) -> bool:
     terms, limits = k.terms, k.terms.limits
     return not (
         terms.peers or share.pace is not None or share.blocked is not None or share.starts >= 0
-        or share.hold_until_s > k.at_s or k.pace is not None or k.reading or k.on_decision is not None
+        or share.hold_until_s > k.at_s or share.excess is not None or k.pace is not None or k.reading
+        or k.on_decision is not None
         or terms.role_routes or limits.warm_prefix or limits.hedge_after_s is not None
         or limits.goal_timeout_s is not None
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cortex.values.fast_setattr import fast_setattr
+from policies.estimates.bill_excess import BillExcess, calls_at_once
 from policies.failures.failure import Failure
 from policies.limits.pace import Pace, due_at_s
 
@@ -64,6 +65,8 @@ class RouteShare(msgspec.Struct):
     doubted: bool = False
     """True if other routes rank equal with this one, and its latest outcome was a failure of its own: it gets one call
     at a time until it answers, since a dead server refuses calls faster than others answer them."""
+    excess: BillExcess | None = None
+    """Bills that were higher than was reserved, in a job with a cap; None: there were none."""
 
     def free(self, at_s: float) -> int:
         """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires
@@ -76,6 +79,8 @@ class RouteShare(msgspec.Struct):
             free = starts
         if self.doubted:
             free = min(free, 1 - self.in_flight)
+        if self.excess is not None:
+            free = min(free, calls_at_once(self.excess) - self.in_flight)
         if self.blocked is not None:
             if self.starts >= 0:
                 free = min(free, 1 - self.probing)

@@ -7,11 +7,13 @@ charged in full. Known plus assumed plus reserved never exceeds the cap, whichev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from cortex.values.fast_setattr import fast_setattr
 from cortex.values.reply import Usage
+from policies.estimates.bill_excess import BillExcess, after_bill, raised
 from policies.estimates.price import Price, cost_nusd, worst_nusd
 from policies.limits.slices import DAY_S, MONTH, window_of
 
@@ -28,6 +30,27 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Input plus output tokens."""
     day: int = ELSEWHERE
     """UTC day on which it was reserved, counted from 1970-01-01: a budget counts it on that day."""
+    bound: tuple[int, int] | None = None
+    """Money and tokens by the bounds of the call alone, if more is reserved because its route billed more; else None.
+    """
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Money and tokens by the bounds of the call alone."""
+        return (self.nusd, self.tokens) if self.bound is None else self.bound
+
+    def raised_by(self, excess: BillExcess | None, day: int) -> Charge:
+        """Return the charge of another attempt at the same call, begun on this day, on a route with this excess."""
+        nusd, tokens = self.bounds
+        if excess is None:
+            return Charge(nusd, tokens, day)
+        return Charge(*raised(excess, nusd, tokens), day, (nusd, tokens))
+
+
+class BilledRoute(Protocol):
+    """Route of which bills above their reservations are noted."""
+
+    excess: BillExcess | None
 
 
 class ChildJobBill(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -152,11 +175,14 @@ class Ledger(msgspec.Struct):
             self.reserved_nusd += charge.nusd
             self._counts(charge.day, charge.nusd)
 
-    def settle(self, charge: Charge, usage: Usage, price: Price | None) -> int | None:
+    def settle(
+        self, charge: Charge, usage: Usage, price: Price | None, route: BilledRoute | None = None
+    ) -> int | None:  # fmt: skip
         """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a
         price.
 
-        An unknown usage keeps the whole charge as assumed, and is the cost then.
+        An unknown usage keeps the whole charge as assumed, and is the cost then. ``route``: route on which a bill above
+        its reservation is noted; None in a job without a cap.
         """
         if usage.unknown:
             self.assume(charge)
@@ -167,7 +193,8 @@ class Ledger(msgspec.Struct):
             self._counts(charge.day, -charge.nusd)
         given, number = usage.input_tokens, usage.output_tokens
         read, written = usage.cache_read_tokens, usage.cache_creation_tokens
-        self.known_tokens += given + read + written + number
+        tokens = given + read + written + number
+        self.known_tokens += tokens
         self.input_tokens += given
         self.output_tokens += number
         if read or written:
@@ -175,10 +202,14 @@ class Ledger(msgspec.Struct):
             self.cache_creation_tokens += written
         self.paid_calls += 1
         if price is None:
+            if route is not None and (tokens > charge.tokens or route.excess is not None):
+                note_bill(route, charge, 0, tokens)
             return None
         nusd = cost_nusd(price, usage)
         self.known_nusd += nusd
         self._counts(charge.day, nusd)
+        if route is not None and (nusd > charge.nusd or tokens > charge.tokens or route.excess is not None):
+            note_bill(route, charge, nusd, tokens)
         return nusd
 
     def count_unknown(self, charge: Charge, price: Price | None) -> int | None:
@@ -243,6 +274,18 @@ class Ledger(msgspec.Struct):
     def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> int | None:
         """Count a paid reply without a reservation, asked for on this day. Return its cost, None without a price."""
         return self.settle(Charge(0, 0, day), usage, price)
+
+
+def note_bill(route: BilledRoute, charge: Charge, nusd: int, tokens: int) -> None:
+    """Note the bill of a call on its route, if it or an earlier one there was higher than its reservation."""
+    route.excess = after_bill(route.excess, (charge.nusd, charge.tokens), charge.bounds, (nusd, tokens))
+
+
+def note_late_bill(route: BilledRoute, charge: Charge, nusd: int | None, usage: Usage) -> None:
+    """Note the bill of a call whose charge was assumed until its reply came after all, as ``settle`` does."""
+    tokens = usage.input_tokens_billed + usage.output_tokens
+    if route.excess is not None or tokens > charge.tokens or (nusd or 0) > charge.nusd:
+        note_bill(route, charge, nusd or 0, tokens)
 
 
 def worst_charge(

@@ -11,6 +11,7 @@ from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
+from actors.jobs.bill_excess import excess_line
 from actors.jobs.summary import earlier_text, kept_endings, unreadable_text
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
@@ -65,7 +66,7 @@ def particulars(
         ("rows", _rows(status)), ("calls", calls),
         ("failed", f"attempts: {attempts}" if attempts else ""),
         ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
-        ("cost", _cost(facts)), ("route", _routes(status)), ("limits", _limits(facts)),
+        ("cost", _cost(facts)), ("bills", excess_line(facts)), ("route", _routes(status)), ("limits", _limits(facts)),
         ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
         ("by hand", _by_hand(folder, job, status)), ("batches", batch_words(facts["batches"])),
         ("deadline", _deadline(facts)), ("time", span(_elapsed_s(status, now_s))),

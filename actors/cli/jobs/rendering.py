@@ -11,6 +11,7 @@ import msgspec
 from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
+from actors.jobs.bill_excess import cap_passed
 from actors.jobs.summary import earlier_text, kept_endings, rows_of_input, unreadable_text
 from actors.journal.state_folder import advised
 from actors.providers.registry import DEFAULT, api_at, how_to_open, of_endpoint, row_of
@@ -23,7 +24,7 @@ FIELDS = (
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "rows_unreadable", "calls", "attempts", "failures",
     "paid_calls", "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "calls_before", "cost_before_usd", "elapsed_s", "answer",
-    "output", "resume",
+    "output", "resume", "replies_over_reserved", "cost_over_cap_usd", "tokens_over_cap",
 )  # fmt: skip
 """Fields of ``--json``, in order: exactly these."""
 
@@ -127,6 +128,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
         """Return the object of ``--json``, on one line."""
         facts = {
             "calls_before": 0, "cost_before_usd": None,  # of a job that was forgotten by an earlier release
+            "replies_over_reserved": 0, "cost_over_cap_usd": 0.0, "tokens_over_cap": 0,  # likewise
             **self.facts, "rows": self.rows, "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
         }  # fmt: skip
@@ -142,6 +144,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
         if self.outcome != "complete" and (drained or not (partial_is_complete and self.outcome in RESUMABLE)):
             return PARTIAL if self.outcome in RESUMABLE else FAILED
         failed, refused, unreadable = facts["rows_failed"], facts["rows_refused"], facts["rows_unreadable"]
+        if cap_passed(facts):
+            return PARTIAL
         bad = failed if partial_is_complete else failed + unreadable  # results without these records are partial
         if not bad or Decimal(bad) / (facts["rows"] + unreadable) <= failed_share_max:
             return COMPLETE

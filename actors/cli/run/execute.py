@@ -136,7 +136,7 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     """Print the outcome of a job as text, then as JSON if asked. Return the exit code."""
     output = status.facts["output"]
     print_error(headline(status))
-    for line in filter(None, (text or why(status), _last_failed(status))):
+    for line in filter(None, (text or why(status), excess_line(status.facts), _last_failed(status))):
         print_error(line)
     if output not in ("", "-"):
         print_error(_where(status, output))

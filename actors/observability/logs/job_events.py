@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.jobs.bill_excess import cap_passed, excess_facts
 from actors.jobs.summary import calls_of, unreadable_rows
 from actors.jobs.wait_reasons import lacking, named, stands_still
 from actors.monitoring.stall_detector import REPORT_AFTER_S
@@ -20,6 +21,8 @@ from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
+from policies.estimates.bill_excess import BillExcess
+from policies.estimates.price import usd
 from policies.failures.failure import FailureKind
 
 FAILURES_S: Final = 10.0
@@ -54,6 +57,10 @@ class JobLog:
         self._outcome = self._halted = ""
         self._still: dict[int, float] = {}
         """Routes that were reported as without replies, by index, and since when."""
+        self._billed: dict[int, float] = {}
+        """Worst ratio of a bill to its reservation that was reported of a route, by index."""
+        self._passed = False
+        """True once it was reported that a cap was passed."""
 
     def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
         """Log the rare events of a turn; count failures."""
@@ -69,6 +76,8 @@ class JobLog:
         for place, share in enumerate(k.shares):
             if share.failing is not None or place in self._still:
                 self._look_on(place, share)
+            if share.excess is not None:
+                self._look_at_bills(place, share.excess)
         if k.halted != self._halted:
             self._halted = k.halted
             if k.halted:
@@ -145,6 +154,24 @@ class JobLog:
                 route=named(k.terms.routes[place]), kind=str(failure.kind), status=failure.status or None,
                 error=failure.message if not failure.sent else None, since_s=share.failing_s,
             )  # fmt: skip
+
+    def _look_at_bills(self, place: int, excess: BillExcess) -> None:
+        """Warn of the first bill of a route that is higher than was reserved, of a ratio twice as bad as the one
+        reported, and of a cap that is passed."""
+        k = self._k
+        assert k is not None
+        facts = excess_facts(k)
+        passed = cap_passed(facts)
+        if excess.times < 2 * self._billed.get(place, 0.0) and passed == self._passed:
+            return
+        self._billed[place], self._passed = excess.times, passed
+        self._write(
+            "a cap was passed: the provider bills more than was reserved" if passed
+            else "the provider bills more than was reserved: more is reserved, for one call at a time",
+            logging.WARNING, event="job.overbilled", route=named(k.terms.routes[place]), times=round(excess.times, 3),
+            replies=excess.replies, over_usd=usd(excess.over_nusd), over_tokens=excess.over_tokens,
+            over_cap_usd=facts["cost_over_cap_usd"] or None, tokens_over_cap=facts["tokens_over_cap"] or None,
+        )  # fmt: skip
 
     def _end(self, k: State) -> None:
         self._outcome = k.outcome
