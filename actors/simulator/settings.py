@@ -35,6 +35,12 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Tokens of the thinking before each answer, as of models that think by default. They count against
     ``max_tokens``: a reply with no more than these is cut and holds no text. A request may turn thinking off."""
 
+    billed_times: float = 1.0
+    """Multiple of a call's true tokens that its usage names, as of a server that counts wrongly."""
+    billed_more: int = 0
+    """Input tokens that each usage names on top, as of a gateway that puts a prompt of its own in front
+    (MAXeaglet/commandcode-proxy#17: 7,552)."""
+
     latency_ms: float = 0.0
     """Mean time to the answer in milliseconds, log-normal; drawn by seed, body and times seen."""
     latency_spread: float = 0.5
@@ -150,6 +156,7 @@ _TIME, _SHARE = _NumberForm(), _NumberForm(most=1)
 _FORMS: Final = {
     "seed": _NumberForm(whole=True), "error": _NumberForm(most=1, optional=True),
     "thinking_tokens": _NumberForm(whole=True),
+    "billed_times": _NumberForm(above=True, most=1_000), "billed_more": _NumberForm(whole=True, most=100_000_000),
     "latency_ms": _TIME, "latency_spread": _TIME, "latency_ms_per_output_token": _TIME, "batch_ms": _TIME,
     "slots": _RATE, "batch_expired": _SHARE, "batch_queue": _RATE, "hang_s": _TIME, "drip_s": _TIME,
     "throttled_retry_after_s": _COUNT,

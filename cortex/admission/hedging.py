@@ -11,6 +11,7 @@ from cortex.admission import budget_slices
 from cortex.admission.permits import begin, way
 from cortex.state import commands
 from cortex.state.state import TRIES_MAX, Goal, InFlightAttempt, State, Status, flight_key
+from cortex.values.ledger import Charge
 from policies.failures.retry import budget, lapsed
 from policies.failures.timeout import attempt_timeout_s
 
@@ -45,8 +46,14 @@ def _affordable(k: State, flight: InFlightAttempt) -> bool:
         and way(k, k.terms.lane_at(flight.route)) >= 0
         and k.shares[flight.route].free(k.at_s) > 0
         and k.retries < budget(policy, k.successes)
-        and budget_slices.affords(k, flight.charge.raised_by(k.shares[flight.route].excess, k.ledger.day))
+        and budget_slices.affords(k, _charge(k, flight))
     )
+
+
+def _charge(k: State, flight: InFlightAttempt) -> Charge:
+    """What is reserved for a second attempt."""
+    place = flight.route
+    return flight.charge.raised_by(k.shares[place].excess, k.ledger.day, k.terms.routes[place].price, flight.output_max)
 
 
 def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands.Command]) -> None:
@@ -58,7 +65,7 @@ def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands
     if k.on_decision is not None:
         seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
         k.on_decision(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
-    charge = flight.charge.raised_by(k.shares[place].excess, k.ledger.day)
+    charge = _charge(k, flight)
     k.ledger.reserve(charge)
     bound = flight.charge.bounds[1] - flight.output_max
     paced = begin(k, place, bound, flight.output_max)

@@ -75,7 +75,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
         if flight.text_bytes >= TEACHES_BYTES_MIN:
             k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
         price = k.terms.routes[place].price if place else k.terms.route.price
-        nusd = ledger.settle(flight.charge, usage, price, share if capped else None)
+        nusd = ledger.settle(flight.charge, usage, price, share if capped else None, flight.output_max)
         k.took = ReplyTimings(event.elapsed_s, nusd)
         k.successes += 1
         tally.answered += 1

@@ -19,7 +19,7 @@ from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused,
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
 from cortex.values.election import VOTE, next_sample
-from cortex.values.ledger import ReplyTimings, note_late_bill
+from cortex.values.ledger import ReplyTimings, note_bill
 from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.peers import moves_on
@@ -59,7 +59,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
     price = k.terms.routes[place].price if place else k.terms.route.price
     noted = None if budget_slices.unbounded(k) else k.shares[place]
-    k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price, noted))
+    nusd = k.ledger.settle(flight.charge, usage, price, noted, flight.output_max)
+    k.took = ReplyTimings(event.elapsed_s, nusd)
     asked_again = question in k.asking
     if flight.followers or asked_again:
         sharing = (event.goal, *flight.followers, *_asking_again(k, question))
@@ -90,7 +91,7 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
         k.ledger.unassume(missing.charge)
         nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
         if not budget_slices.unbounded(k):
-            note_late_bill(k.shares[missing.route], missing.charge, nusd, event.reply.usage)
+            note_bill(k.shares[missing.route], missing.charge, price, missing.output_max, nusd or 0, event.reply.usage)
     k.took = ReplyTimings(event.elapsed_s, nusd)
     waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
     _count(k, waiting, event.reply.usage)
@@ -291,7 +292,7 @@ def assume(k: State, flight: InFlightAttempt, awaited: bool) -> None:
     live = goal is not None and goal.status not in ENDED
     k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
     if goal is not None and live:
-        missing = LostAttempt(flight.charge, flight.hash, flight.route)
+        missing = LostAttempt(flight.charge, flight.hash, flight.route, flight.output_max)
         goal.assumed = {**(goal.assumed or {}), flight.attempt: missing}
 
 

@@ -136,7 +136,7 @@ def _charge_and_timeout(
     """The most that an attempt can cost, and its timeout in seconds; ``bound``: the most input tokens it can have."""
     charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
     if (excess := k.shares[place].excess) is not None:
-        charge = charge.raised_by(excess, k.ledger.day)
+        charge = charge.raised_by(excess, k.ledger.day, price, output_max)
     return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound, k.shares[place].patience, waits)
 
 

@@ -62,6 +62,8 @@ class LostAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Hash of the question."""
     route: int = 0
     """Index of the job's route; -1: the job has given up that route, and its price is no longer known."""
+    output_max: int = 0
+    """``max_tokens`` of the reply."""
 
 
 NEVER = 0.0

@@ -13,7 +13,7 @@ import msgspec
 
 from cortex.values.fast_setattr import fast_setattr
 from cortex.values.reply import Usage
-from policies.estimates.bill_excess import BillExcess, after_bill, raised
+from policies.estimates.bill_excess import BillExcess, CallCost, after_bill, raised
 from policies.estimates.price import Price, cost_nusd, worst_nusd
 from policies.limits.slices import DAY_S, MONTH, window_of
 
@@ -39,12 +39,15 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Money and tokens by the bounds of the call alone."""
         return (self.nusd, self.tokens) if self.bound is None else self.bound
 
-    def raised_by(self, excess: BillExcess | None, day: int) -> Charge:
-        """Return the charge of another attempt at the same call, begun on this day, on a route with this excess."""
-        nusd, tokens = self.bounds
+    def raised_by(self, excess: BillExcess | None, day: int, price: Price | None, output_max: int) -> Charge:
+        """Return the charge of an attempt at the same call, begun on this day, on a route with this excess and price.
+
+        ``output_max``: ``max_tokens`` of the call.
+        """
         if excess is None:
-            return Charge(nusd, tokens, day)
-        return Charge(*raised(excess, nusd, tokens), day, (nusd, tokens))
+            return Charge(*self.bounds, day)
+        now = raised(excess, _sides(price, *self.bounds, output_max))
+        return Charge(now.nusd, now.tokens, day, self.bounds)
 
 
 class BilledRoute(Protocol):
@@ -176,13 +179,13 @@ class Ledger(msgspec.Struct):
             self._counts(charge.day, charge.nusd)
 
     def settle(
-        self, charge: Charge, usage: Usage, price: Price | None, route: BilledRoute | None = None
+        self, charge: Charge, usage: Usage, price: Price | None, route: BilledRoute | None = None, output_max: int = 0
     ) -> int | None:  # fmt: skip
         """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a
         price.
 
         An unknown usage keeps the whole charge as assumed, and is the cost then. ``route``: route on which a bill above
-        its reservation is noted; None in a job without a cap.
+        its reservation is noted; None in a job without a cap. ``output_max``: ``max_tokens`` of the call, for that note.
         """
         if usage.unknown:
             self.assume(charge)
@@ -203,13 +206,13 @@ class Ledger(msgspec.Struct):
         self.paid_calls += 1
         if price is None:
             if route is not None and (tokens > charge.tokens or route.excess is not None):
-                note_bill(route, charge, 0, tokens)
+                note_bill(route, charge, price, output_max, 0, usage)
             return None
         nusd = cost_nusd(price, usage)
         self.known_nusd += nusd
         self._counts(charge.day, nusd)
         if route is not None and (nusd > charge.nusd or tokens > charge.tokens or route.excess is not None):
-            note_bill(route, charge, nusd, tokens)
+            note_bill(route, charge, price, output_max, nusd, usage)
         return nusd
 
     def count_unknown(self, charge: Charge, price: Price | None) -> int | None:
@@ -276,16 +279,24 @@ class Ledger(msgspec.Struct):
         return self.settle(Charge(0, 0, day), usage, price)
 
 
-def note_bill(route: BilledRoute, charge: Charge, nusd: int, tokens: int) -> None:
+def note_bill(
+    route: BilledRoute, charge: Charge, price: Price | None, output_max: int, nusd: int, usage: Usage
+) -> None:  # fmt: skip
     """Note the bill of a call on its route, if it or an earlier one there was higher than its reservation."""
-    route.excess = after_bill(route.excess, (charge.nusd, charge.tokens), charge.bounds, (nusd, tokens))
-
-
-def note_late_bill(route: BilledRoute, charge: Charge, nusd: int | None, usage: Usage) -> None:
-    """Note the bill of a call whose charge was assumed until its reply came after all, as ``settle`` does."""
     tokens = usage.input_tokens_billed + usage.output_tokens
-    if route.excess is not None or tokens > charge.tokens or (nusd or 0) > charge.nusd:
-        note_bill(route, charge, nusd or 0, tokens)
+    if route.excess is None and tokens <= charge.tokens and nusd <= charge.nusd:
+        return
+    bound, bill = _sides(price, *charge.bounds, output_max), _sides(price, nusd, tokens, usage.output_tokens)
+    route.excess = after_bill(route.excess, (charge.nusd, charge.tokens), bound, bill)
+
+
+def _sides(price: Price | None, nusd: int, tokens: int, output_tokens: int) -> CallCost:
+    """Return a cost with its prompt and its reply apart. What a higher price tier adds counts with the prompt, on which
+    the tier depends.
+    """
+    output_nusd = 0 if price is None else min(nusd, worst_nusd(price, 0, output_tokens, caching=False))
+    output_tokens = min(tokens, output_tokens)
+    return CallCost(nusd - output_nusd, tokens - output_tokens, output_nusd, output_tokens)
 
 
 def worst_charge(

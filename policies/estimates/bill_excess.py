@@ -12,7 +12,7 @@ If bills come in any order, the next of n + 1 is the worst so far with a chance 
 that stayed within, less than one new worst bill is expected in each doubling.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,51 @@ KNOWN_AFTER: Final = 8
 _MILLI: Final = 1_000
 
 
+class CallCost(NamedTuple):
+    """Cost of one call, or its bound: money in 1e-9 USD and tokens, of its prompt and of its reply."""
+
+    input_nusd: int
+    input_tokens: int
+    output_nusd: int
+    output_tokens: int
+
+    @property
+    def nusd(self) -> int:
+        """Money of both sides."""
+        return self.input_nusd + self.output_nusd
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both sides."""
+        return self.input_tokens + self.output_tokens
+
+
+class WorstRatio(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Worst of one figure of bills above its bound: as a ratio, and as a difference."""
+
+    milli: int = _MILLI
+    """Worst ratio in thousandths, rounded up."""
+    more: int = 0
+    """Largest difference."""
+
+    def raised(self, bound: int) -> int:
+        """Return what is reserved for this bound: by the ratio, and no less than the difference on top, since a prompt
+        that a gateway adds costs the same for a short call as for a long one.
+        """
+        return max(-(-bound * self.milli // _MILLI), bound + self.more)
+
+    def after(self, bound: int, bill: int) -> "WorstRatio":
+        """Return the worst with one more bill. For a bound of 0 only the difference is known."""
+        if bill <= bound:
+            return self
+        milli = max(self.milli, -(-bill * _MILLI // bound)) if bound > 0 else self.milli
+        return WorstRatio(milli, max(self.more, bill - bound))
+
+
 class BillExcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Bills of one route that were higher than was reserved."""
+    """Bills of one route that were higher than was reserved. Prompts and replies are counted apart: a server that
+    counts a prompt ten times over may count the reply once.
+    """
 
     replies: int = 0
     """Replies that cost more money or tokens than was reserved for them."""
@@ -30,63 +73,47 @@ class BillExcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Money that they cost beyond it, in 1e-9 USD."""
     over_tokens: int = 0
     """Tokens that they had beyond it."""
-    nusd_milli: int = _MILLI
-    """Worst ratio of a bill to the bound of its call, in thousandths, rounded up: money."""
-    nusd_more: int = 0
-    """Most money that a bill was above the bound of its call, in 1e-9 USD."""
-    tokens_milli: int = _MILLI
-    """Worst ratio of tokens, in thousandths, rounded up."""
-    tokens_more: int = 0
-    """Most tokens that a reply was counted above the bound of its call."""
+    times_milli: int = _MILLI
+    """Worst ratio of a whole bill to the bound of its call, money or tokens, in thousandths, rounded up."""
     within: int = 0
     """Bills in a row, since the worst one, that stayed within what is reserved now."""
+    worst: tuple[WorstRatio, WorstRatio, WorstRatio, WorstRatio] = (WorstRatio(),) * 4
+    """Worst of each figure of ``CallCost``."""
 
     @property
     def times(self) -> float:
         """Worst ratio of a bill to the bound of its call, money or tokens."""
-        return max(self.nusd_milli, self.tokens_milli) / _MILLI
+        return self.times_milli / _MILLI
 
 
-def raised(excess: BillExcess, nusd: int, tokens: int) -> tuple[int, int]:
-    """Return what is reserved for a call with these bounds: by the worst ratio seen, and for no less than the largest
-    excess on top, since a prompt that a gateway adds costs the same for a short call as for a long one.
-    """
-    return (
-        max(_share(nusd, excess.nusd_milli), nusd + excess.nusd_more),
-        max(_share(tokens, excess.tokens_milli), tokens + excess.tokens_more),
-    )
-
-
-def _share(amount: int, milli: int) -> int:
-    return -(-amount * milli // _MILLI)
+def raised(excess: BillExcess, bound: CallCost) -> CallCost:
+    """Return what is reserved for a call with this bound: as much as the worst bills seen would make of it."""
+    return CallCost(*[worst.raised(figure) for worst, figure in zip(excess.worst, bound, strict=True)])
 
 
 def after_bill(
-    before: BillExcess | None, reserved: tuple[int, int], bound: tuple[int, int], bill: tuple[int, int]
+    before: BillExcess | None, reserved: tuple[int, int], bound: CallCost, bill: CallCost
 ) -> BillExcess | None:  # fmt: skip
     """Return the record after one more bill; None as long as none was higher than its reservation.
 
-    Each pair is money in 1e-9 USD and tokens. ``reserved``: what was reserved for the call; ``bound``: what its own
-    bounds came to, if its reservation was raised; ``bill``: what it cost.
+    ``reserved``: money and tokens that were reserved for the call; ``bound``: what its own bounds came to.
     """
-    over_nusd, over_tokens = max(0, bill[0] - reserved[0]), max(0, bill[1] - reserved[1])
+    over_nusd, over_tokens = max(0, bill.nusd - reserved[0]), max(0, bill.tokens - reserved[1])
     over = bool(over_nusd or over_tokens)
     if before is None:
         if not over:
             return None
         before = BillExcess()
-    now_nusd, now_tokens = raised(before, *bound)
-    within = before.within + 1 if bill[0] <= now_nusd and bill[1] <= now_tokens else 0
+    now = raised(before, bound)
+    fits = bill.nusd <= now.nusd and bill.tokens <= now.tokens
+    whole = WorstRatio(before.times_milli).after(bound.nusd, bill.nusd).after(bound.tokens, bill.tokens)
+    one, two, three, four = (
+        worst.after(figure, billed) for worst, figure, billed in zip(before.worst, bound, bill, strict=True)
+    )
     return BillExcess(
-        before.replies + over, before.over_nusd + over_nusd, before.over_tokens + over_tokens,
-        _worst(before.nusd_milli, bill[0], bound[0]), max(before.nusd_more, bill[0] - bound[0]),
-        _worst(before.tokens_milli, bill[1], bound[1]), max(before.tokens_more, bill[1] - bound[1]), within,
+        before.replies + over, before.over_nusd + over_nusd, before.over_tokens + over_tokens, whole.milli,
+        before.within + 1 if fits else 0, (one, two, three, four),
     )  # fmt: skip
-
-
-def _worst(milli: int, bill: int, bound: int) -> int:
-    """Return the worst ratio with one more bill. For a bound of 0 only the excess on top is known."""
-    return max(milli, -(-bill * _MILLI // bound)) if bound > 0 else milli
 
 
 def calls_at_once(excess: BillExcess) -> int:

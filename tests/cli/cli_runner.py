@@ -23,6 +23,7 @@ FIELDS = [
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "rows_unreadable", "calls", "attempts",
     "failures", "paid_calls", "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "calls_before", "cost_before_usd", "elapsed_s", "answer", "output", "resume",
+    "replies_over_reserved", "cost_over_cap_usd", "tokens_over_cap",
 ]  # fmt: skip
 
 

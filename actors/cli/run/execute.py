@@ -18,6 +18,7 @@ from actors.cli.options.options import Options
 from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote
+from actors.jobs.bill_excess import excess_line
 from actors.journal.journal import StoreError
 from actors.journal.state_folder import advised
 from actors.observability.logs.formatting import begin

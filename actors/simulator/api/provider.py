@@ -4,6 +4,7 @@ Pure but for counters: time and random draws are arguments, and no function wait
 call ``decide``, take a slot if there are ``slots``, wait as told, deliver, and report complete deliveries.
 """
 
+import math
 from typing import Any
 
 import msgspec
@@ -37,11 +38,13 @@ class RequestOutcome(msgspec.Struct, gc=False):
     message_id: str
     cut_at: float
     """End of a truncated body, as a share of its bytes."""
+    billed: tuple[int, int] = (0, 0)
+    """Input and output tokens that the usage names."""
 
     def message(self, tier: str = "standard") -> dict[str, Any]:
         """Return the whole message of an outcome with an answer."""
         assert self.answer is not None and self.ask is not None
-        return wire.message(self.answer, self.ask, self.message_id, tier)
+        return wire.message(self.answer, self.ask, self.message_id, self.billed, tier)
 
 
 class SimulatedProvider:
@@ -169,13 +172,14 @@ class SimulatedProvider:
         if fault is not None and fault.form == "message":
             reason = "refusal" if fault.name == "refusal" else "end_turn"
             answer = SimulatedAnswer("", 1, reason, None, answer.skill, answer.erred)
+        billed = self._billed(ask.input_tokens, answer.output_tokens)
         tally.worked += 1
         tally.input_tokens += ask.input_tokens
         tally.output_tokens += answer.output_tokens
         tally.wrong_answers += answer.erred
         tally.skills[answer.skill] += 1
         self._buckets.made(answer.output_tokens)
-        self._credit.spend(0 if self._credit.nusd is None else self._price_nusd(ask, answer))
+        self._credit.spend(0 if self._credit.nusd is None else self._price_nusd(*billed))
         return RequestOutcome(
             ask=ask,
             refusal=None,
@@ -185,7 +189,15 @@ class SimulatedProvider:
             first_s=first_s,
             message_id=random_draws.name("msg_sim", seed, ask.body_id, seen),
             cut_at=0.0 if fault is None else 0.1 + 0.8 * random_draws.draw(seed, ask.body_id, seen, random_draws.CUT),
+            billed=billed,
         )
+
+    def _billed(self, input_tokens: int, output_tokens: int) -> tuple[int, int]:
+        """Return the tokens that the usage names: the true ones, unless the settings say otherwise."""
+        times, more = self.settings.billed_times, self.settings.billed_more
+        if times == 1.0 and not more:
+            return input_tokens, output_tokens
+        return math.ceil(input_tokens * times) + more, math.ceil(output_tokens * times)
 
     def _answer(self, ask: ParsedRequest) -> SimulatedAnswer:
         """Return the answer, with the thinking before it."""
@@ -201,11 +213,9 @@ class SimulatedProvider:
         tokens = answer.output_tokens + thinking
         return msgspec.structs.replace(answer, output_tokens=tokens, thinking_tokens=thinking)
 
-    def _price_nusd(self, ask: ParsedRequest, answer: SimulatedAnswer) -> int:
+    def _price_nusd(self, input_tokens: int, output_tokens: int) -> int:
         settings = self.settings
-        usd_by_million = (
-            ask.input_tokens * settings.usd_per_mtok_input + answer.output_tokens * settings.usd_per_mtok_output
-        )
+        usd_by_million = input_tokens * settings.usd_per_mtok_input + output_tokens * settings.usd_per_mtok_output
         return round(usd_by_million * NUSD_PER_USD / 1_000_000)
 
     def headers(self, now_s: float) -> dict[str, str]:

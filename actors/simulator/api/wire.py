@@ -51,8 +51,10 @@ def _answer_blocks(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str)
     return [{"type": "text", "text": answer.text}] if answer.text else []
 
 
-def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: str = "standard") -> dict[str, Any]:
-    """Return the whole message as plain values."""
+def message(
+    answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, billed: tuple[int, int], tier: str = "standard"
+) -> dict[str, Any]:
+    """Return the whole message as plain values. ``billed``: input and output tokens of its usage."""
     refused = answer.stop_reason == "refusal"
     facts: dict[str, Any] = {
         "id": message_id,
@@ -63,10 +65,10 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
         "stop_reason": answer.stop_reason,
         "stop_sequence": answer.stop_sequence,
         "usage": {
-            "input_tokens": ask.input_tokens,
+            "input_tokens": billed[0],
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
-            "output_tokens": answer.output_tokens,
+            "output_tokens": billed[1],
             "service_tier": tier,
         },
     }

@@ -111,7 +111,7 @@ class SimulatedModel:
         if progress is not None:
             progress(answer.output_tokens)
         self.provider.delivered(outcome.ask)
-        usage = Usage(outcome.ask.input_tokens, answer.output_tokens)
+        usage = Usage(*outcome.billed)
         return Reply(wire.encoded(outcome.message()), answer.stop_reason, outcome.ask.model, usage)
 
     async def count_tokens(self, body: bytes) -> int | None:
