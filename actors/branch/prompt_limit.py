@@ -101,7 +101,7 @@ async def over_bound(model: Model, call: Call) -> Failure | None:
         return None
     bound = body_tokens_bound(call.body)
     if counted is None and bound >= UNBOUNDED:
-        text = "the prompt contains a document, file, link or provider tool, whose size only the provider knows"
+        text = "the prompt holds a document, file, link, provider tool or content of a size only the provider knows"
         return Failure(FailureKind.TOO_LARGE, f"{text}, and there is no counter to ask (count_tokens)", sent=False)
     size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
     text = f"the prompt has {size}; at most {call.prompt_tokens_max} fit"

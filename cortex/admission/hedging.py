@@ -51,7 +51,7 @@ def _affordable(k: State, flight: InFlightAttempt) -> bool:
 
 
 def _charge(k: State, flight: InFlightAttempt) -> Charge:
-    """What is reserved for a second attempt."""
+    """Charge of a second attempt."""
     place = flight.route
     return flight.charge.raised_by(k.shares[place].excess, k.ledger.day, k.terms.routes[place].price, flight.output_max)
 

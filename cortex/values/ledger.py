@@ -185,7 +185,7 @@ class Ledger(msgspec.Struct):
         price.
 
         An unknown usage keeps the whole charge as assumed, and is the cost then. ``route``: route on which a bill above
-        its reservation is noted; None in a job without a cap. ``output_max``: ``max_tokens`` of the call, for that note.
+        its reservation is noted; None in a job without a cap. ``output_max``: ``max_tokens`` of the call, for the note.
         """
         if usage.unknown:
             self.assume(charge)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.estimates.request_content import REACHING
 from policies.estimates.tokens import (
     FRAMING_TOKENS,
     IMAGE_TOKENS,
@@ -98,6 +99,35 @@ def test_what_is_not_text_adds_its_own(request_body: bytes, more: int) -> None:
     assert body_tokens_bound(request_body) == tokens_bound(request_body) + more
 
 
+STRANGE = ["image_url2", "input_audio", "video", "video_url", "cloud_document", "file_data", "tool_reference", "x-y", "im\\u0061ges"]
+"""Types of blocks that are not known to be bounded by their bytes."""
+
+
+def known(*blocks: dict[str, object]) -> bytes:
+    return body(messages=[{"role": "user", "content": list(blocks)}])
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        known({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}),
+        known({"text": "a"}),
+        known({"type": "tool_use", "id": "x", "name": "look", "input": {"type": "video", "content": [{"a": 1}]}}),
+        known({"type": "tool_result", "tool_use_id": "x", "content": [{"type": "text", "text": "a"}]}),
+        known({"type": "thinking", "thinking": "a", "signature": "b"}, {"type": "refusal", "refusal": "c"}),
+        known({"type": "search_result", "source": "a", "title": "b", "content": [{"type": "text", "text": "c"}]}),
+        body(tools=[{"name": "f", "input_schema": {"type": "object", "properties": {"container": {"type": "geo"}}}}]),
+        body(tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]),
+        body(output_config={"format": {"type": "json_schema", "schema": {"properties": {"documents": {}}}}}),
+        body(response_format={"type": "json_object"}, tool_choice={"type": "required"}),
+        body(system="a video and a \"type\": \"video\" in a text"),
+        body(metadata={"user_id": "u", "documents": "x"}),
+    ],
+)
+def test_what_is_known_is_bounded_by_its_bytes(request_body: bytes) -> None:
+    assert body_tokens_bound(request_body) < 3_000
+
+
 def picture(size: int) -> dict[str, object]:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR" * (size // 5)}}
 
@@ -135,6 +165,16 @@ def test_what_only_looks_like_an_image_is_text() -> None:
         body(messages=[{"content": [{"type": "image", "source": {"type": "file", "file_id": "x"}}]}]),
         body(tools=[{"type": "web_search_20250305", "name": "web_search"}]),
         body(mcp_servers=[]),
+        *(block(kind) for kind in STRANGE),
+        body(messages=[{"role": "user", "content": [{"inline_data": {"mime_type": "video/mp4"}}]}]),
+        body(messages=[{"role": "user", "content": {"parts": []}}]),
+        body(messages=[{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "video"}]}]}]),
+        body(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}]),
+        body(system=[{"type": "cloud_document"}]),
+        body(tools=[{"type": "browser_toolset_20260801", "name": "browser"}]),
+        body(tools=[{"google_search": {}}]),
+        body(container={"skills": []}),
+        *(body(**{name: ["x"]}) for name in REACHING),
     ],
 )
 def test_what_no_bytes_bound_is_unbounded(request_body: bytes) -> None:
