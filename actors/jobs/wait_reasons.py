@@ -99,7 +99,10 @@ def waits(k: State) -> list[str]:
         lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
     lines += _servers_held_back(k)
-    lines += [held_back(share.excess) for share in k.shares if holds_back(share)][:1]
+    for share in k.shares:
+        if share.excess is not None and calls_at_once(share.excess) < share.permits:
+            lines.append(held_back(share.excess))
+            break
     for each, share in enumerate(k.shares):
         if k.terms.is_peer(each) or place < each <= fallbacks:
             continue
@@ -146,12 +149,6 @@ def _servers_held_back(k: State) -> list[str]:
     if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in busy):
         lines.append(busy[0].why)
     return lines
-
-
-def holds_back(share: RouteShare) -> bool:
-    """Return True if a route could take more calls than its bills let begin."""
-    excess = share.excess
-    return excess is not None and calls_at_once(excess) < share.permits
 
 
 def sleeps_until_s(k: State) -> float:

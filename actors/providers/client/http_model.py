@@ -23,7 +23,15 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.registry import Provider, is_own_server
 from actors.providers.transport.aiohttp_transport import RequestTemplate, Response, Transport
-from actors.providers.transport.body import PageResponse, UnreadableAnswer, UnreadableResponse
+from actors.providers.transport.body import (
+    BODY_BYTES_MAX,
+    LOGPROBS_TOKEN_BYTES,
+    REPLY_BYTES_LEAST,
+    STREAMED_TOKEN_BYTES,
+    PageResponse,
+    UnreadableAnswer,
+    UnreadableResponse,
+)
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.free_call import free_call
@@ -129,25 +137,35 @@ class HttpModel:
             await self.prepare()  # may take seconds, which do not count against the attempt's time
         elif self._tokens is not None and self._tokens.due:
             await self._tokens.in_time()
+        bytes_max, token_bytes = BODY_BYTES_MAX, form.bytes_a_token
+        if token_bytes is not None and b'"modalities"' not in sent:  # pictures and sound are no tokens of text
+            if streamed:
+                token_bytes = STREAMED_TOKEN_BYTES
+            if b"logprobs" in sent:
+                token_bytes = LOGPROBS_TOKEN_BYTES
+            bytes_max = REPLY_BYTES_LEAST + len(sent) + token_bytes * output_tokens_max
+            if bytes_max > BODY_BYTES_MAX:
+                bytes_max = BODY_BYTES_MAX
         begun_s, used = time.monotonic(), self._keys.credential
-        outcome = await self._sent(form, sent, timeout_s, silence_s, progress)
+        outcome = await self._sent(form, sent, timeout_s, silence_s, progress, bytes_max)
         if type(outcome) is not Failure:
             return outcome
         until_s = begun_s + timeout_s
         return await self._repeated(
-            outcome, used, form, body, sent, streamed, variant, until_s, silence_s, progress
+            outcome, used, form, body, sent, streamed, variant, until_s, silence_s, progress, bytes_max
         )  # fmt: skip
 
     async def _repeated(
         self, failure: Failure, used: Credential, form: WireForm, body: bytes, sent: bytes, streamed: bool,
         variant: Variant, until_s: float, silence_s: float | None, progress: Callable[[int], None] | None,
+        bytes_max: int,
     ) -> Reply | Failure:  # fmt: skip
         """Return the outcome of a request that failed: repeated where it was refused for its key `used`, and that was
         renewed, or for a field that the server does not know. Apart from `call`: closures would slow its variables."""
 
         async def again(repeated: bytes) -> Reply | Failure:
             left_s = until_s - time.monotonic()
-            return await self._sent(form, repeated, max(left_s, 0.001), silence_s, progress)
+            return await self._sent(form, repeated, max(left_s, 0.001), silence_s, progress, bytes_max)
 
         async def other(variant: Variant) -> Reply | Failure:
             return await again(form.body(body, streamed, variant))
@@ -180,11 +198,14 @@ class HttpModel:
 
     async def _sent(
         self, form: WireForm, body: bytes, timeout_s: float, silence_s: float | None,
-        progress: Callable[[int], None] | None,
+        progress: Callable[[int], None] | None, bytes_max: int,
     ) -> Reply | Failure:  # fmt: skip
         try:
             transport = self._transport or await self._open()
-            async with transport.send(form.path, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
+            exchange = transport.send(
+                form.path, body, timeout_s=timeout_s, silence_s=silence_s, bytes_max=bytes_max
+            )
+            async with exchange as answer:
                 return await self._take(form, answer, progress)
         except Exception as error:  # every error of an attempt is a Failure
             return self.failure_of(error)

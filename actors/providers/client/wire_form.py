@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.providers.registry import Provider
+from actors.providers.transport.body import TOKEN_BYTES
 from actors.providers.transport.event_stream import EventStream
 from actors.providers.transport.failures import FailureReader, Redactor
 from cortex.values.reply import Reply
@@ -59,6 +60,9 @@ class WireForm(msgspec.Struct, frozen=True, kw_only=True):
     """Form of requests that their users wrote in it (``cortex.values.chat_form.request``); None: the API takes none."""
     may_stream: Callable[[bytes], bool] | None = None
     """Function that says whether a streamed answer to a request loses nothing; None: to none it does."""
+    bytes_a_token: int | None = TOKEN_BYTES
+    """Most bytes of a reply for each token that it may have, beyond `REPLY_BYTES_LEAST`; None: its size does not depend
+    on tokens, and `BODY_BYTES_MAX` bounds it."""
     settled: Callable[[Failure, bytes], Reply | Failure] = _as_it_is
     """Function ``(failure, canonical request) -> outcome`` of a call that failed in the end: a prompt that a filter
     declines is a reply, not a failure."""

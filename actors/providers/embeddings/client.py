@@ -28,11 +28,12 @@ def _as_written(body: bytes, streamed: bool, variant: str) -> bytes:
 GIVEN_FORM: Final = WireForm(
     mark=EMBEDDINGS_MARK, path=EMBEDDINGS, body=_as_written, read=read_list, stream=ChunkAssembler,
     failures=ChatFailures, reports_limits=reports_limits, rate_limits=rate_limits, may_stream=lambda body: False,
+    bytes_a_token=None,
 )  # fmt: skip
 """Form of requests that their users wrote: sent as they stand, and replies hold the list of vectors as it came."""
 EMBEDDING_FORM: Final = WireForm(
     path=EMBEDDINGS, body=vectors_body, read=read_vectors, stream=ChunkAssembler, failures=ChatFailures,
-    reports_limits=reports_limits, rate_limits=rate_limits, other=other_format, given=GIVEN_FORM,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=other_format, given=GIVEN_FORM, bytes_a_token=None,
 )  # fmt: skip
 
 

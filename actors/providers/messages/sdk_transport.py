@@ -16,7 +16,7 @@ import msgspec
 
 from actors.ports.model import TRACEPARENT
 from actors.providers.transport.aiohttp_transport import Exchange, Response
-from actors.providers.transport.body import bounded
+from actors.providers.transport.body import BODY_BYTES_MAX, bounded
 from actors.providers.transport.failures import RequestUnprepared
 from actors.providers.transport.unlabelled import AWS_EVENT_STREAM
 
@@ -37,9 +37,11 @@ class SdkTransport:
         self._connect_s = connect_s
         self._made_there = made_there
 
-    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
+    def send(
+        self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None, bytes_max: int = BODY_BYTES_MAX
+    ) -> Exchange:  # fmt: skip
         content: dict[str, Any] = {"body": msgspec.json.decode(body)} if self._made_there else {"content": body}
-        return _SdkExchange(self.client, self._sdk, path, content, timeout_s, silence_s, self._connect_s)
+        return _SdkExchange(self.client, self._sdk, path, content, timeout_s, silence_s, self._connect_s, bytes_max)
 
     async def close(self) -> None:
         await self.client.close()
@@ -55,7 +57,9 @@ class _SdkExchange:
         timeout_s: float,
         silence_s: float | None,
         connect_s: float,
+        bytes_max: int,
     ) -> None:
+        self._bytes_max = bytes_max
         self._client, self._sdk, self._path, self._content = client, sdk, path, content
         self._silence_s, self._connect_s = silence_s, connect_s
         self._deadline = asyncio.timeout(timeout_s)
@@ -86,7 +90,7 @@ class _SdkExchange:
             if isinstance(error, self._sdk.APIError | TimeoutError) or not isinstance(error, Exception):
                 raise
             raise RequestUnprepared from error  # an error while the request is sent is one of the SDK's own
-        return _SdkResponse(self._response, self._client)
+        return _SdkResponse(self._response, self._client, self._bytes_max)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -99,14 +103,14 @@ class _SdkExchange:
 
 
 class _SdkResponse:
-    def __init__(self, response: httpx2.Response, client: Any) -> None:
-        self._response = response
+    def __init__(self, response: httpx2.Response, client: Any, bytes_max: int) -> None:
+        self._response, self._bytes_max = response, bytes_max
         self._client = client
         self.status: int = response.status_code
         self.headers: Mapping[str, str] = response.headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        chunks = bounded(self._response.aiter_bytes())
+        chunks = bounded(self._response.aiter_bytes(), self._bytes_max)
         framed = self.headers.get("content-type", "").partition(";")[0].strip().lower() == AWS_EVENT_STREAM
         return self._unframed(chunks) if framed else chunks
 

@@ -62,9 +62,11 @@ class Exchange(Protocol):
 class Transport(Protocol):
     """Sender of request bodies to paths of a provider."""
 
-    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
+    def send(
+        self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None, bytes_max: int = BODY_BYTES_MAX
+    ) -> Exchange:  # fmt: skip
         """Return an exchange. `timeout_s` bounds it, in seconds; `silence_s`, given for a stream, bounds the time
-        without a byte."""
+        without a byte; `bytes_max` bounds the body of the response."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -131,11 +133,13 @@ class AiohttpTransport:
                     heads[path] = head
         self._templates, self._heads = templates, heads
 
-    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
+    def send(
+        self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None, bytes_max: int = BODY_BYTES_MAX
+    ) -> Exchange:  # fmt: skip
         """Return an exchange. `timeout_s` bounds it, in seconds; `silence_s`, given for a stream, bounds the time
-        without a byte."""
+        without a byte; `bytes_max` bounds the body of the response."""
         if silence_s is None and (head := self._heads.get(path)) is not None:
-            return PrebuiltExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s)
+            return PrebuiltExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s, bytes_max)
         template = self._templates[path]
         session = self._session if silence_s is None else self._session_of_streams
         headers: Mapping[str, str] = template.headers
@@ -151,7 +155,8 @@ class AiohttpTransport:
                 server_hostname=template.server_name,
                 # `connect` bounds everything before the request is written: lookup, connection, handshake, tunnel.
                 timeout=aiohttp.ClientTimeout(total=timeout_s, connect=self._connect_s, sock_read=silence_s),
-            )
+            ),
+            bytes_max,
         )
 
     async def close(self) -> None:
@@ -162,13 +167,13 @@ class AiohttpTransport:
 
 
 class _AiohttpExchange:
-    __slots__ = ("_request",)
+    __slots__ = ("_bytes_max", "_request")
 
-    def __init__(self, request: aiohttp.client._RequestContextManager) -> None:
-        self._request = request
+    def __init__(self, request: aiohttp.client._RequestContextManager, bytes_max: int) -> None:
+        self._request, self._bytes_max = request, bytes_max
 
     async def __aenter__(self) -> Response:
-        return _AiohttpResponse(await self._request.__aenter__())
+        return _AiohttpResponse(await self._request.__aenter__(), self._bytes_max)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -177,19 +182,19 @@ class _AiohttpExchange:
 
 
 class _AiohttpResponse:
-    __slots__ = ("_response", "headers", "status")
+    __slots__ = ("_bytes_max", "_response", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
+    def __init__(self, response: aiohttp.ClientResponse, bytes_max: int) -> None:
+        self._response, self._bytes_max = response, bytes_max
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        return bounded(self._response.content.iter_any())
+        return bounded(self._response.content.iter_any(), self._bytes_max)
 
     async def read(self) -> bytes:
         length = self._response.content_length
-        if length is None or length > BODY_BYTES_MAX or "Content-Encoding" in self.headers:
+        if length is None or length > self._bytes_max or "Content-Encoding" in self.headers:
             return b"".join([chunk async for chunk in self.chunks()])
         return await self._response.read()
 

@@ -9,7 +9,17 @@ from typing import Any, Final
 import msgspec
 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Longest body in bytes. No reply is near it: a longer one comes from a faulty server and is not held in memory."""
+"""Longest body of any answer in bytes: of files of results, and of replies that hold audio or vectors."""
+REPLY_BYTES_LEAST: Final = 4 * 1024 * 1024
+"""Bytes that a reply may have however few tokens were asked for: what frames it, thinking beyond ``max_tokens``, and a
+picture that a model draws (1,024 by 1,024 pixels as PNG in base64: up to 3 MB)."""
+TOKEN_BYTES: Final = 64
+"""Bytes of the reply for each token that it may have. A token is 4 bytes of prose on average; one character of a script
+beyond ASCII is six bytes as an escape in JSON."""
+STREAMED_TOKEN_BYTES: Final = 1_024
+"""The same in a stream, which may send each token in an event of its own: 150 to 400 bytes."""
+LOGPROBS_TOKEN_BYTES: Final = 4_096
+"""The same with log probabilities: up to 20 alternatives for each token, some 100 bytes each."""
 
 
 class UnreadableResponse(ValueError):
@@ -24,13 +34,19 @@ class UnreadableAnswer(UnreadableResponse):
     """Answer of the provider's that came whole, but holds no message that can be read. It may have been paid for."""
 
 
-async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the same chunks. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
+def too_long(bytes_max: int) -> UnreadableAnswer:
+    """Return the error of an answer with more than `bytes_max` bytes. The server answered, so it may have been paid."""
+    why = "" if bytes_max >= BODY_BYTES_MAX else ", far more than its max_tokens can come to"
+    return UnreadableAnswer(f"the answer is longer than {bytes_max:,} bytes{why}")
+
+
+async def bounded(chunks: AsyncIterator[bytes], bytes_max: int = BODY_BYTES_MAX) -> AsyncIterator[bytes]:
+    """Yield the same chunks. Raises UnreadableAnswer beyond `bytes_max`."""
     total = 0
     async for chunk in chunks:
         total += len(chunk)
-        if total > BODY_BYTES_MAX:
-            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        if total > bytes_max:
+            raise too_long(bytes_max)
         yield chunk
 
 

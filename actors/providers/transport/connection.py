@@ -14,7 +14,7 @@ import aiohttp
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from multidict import CIMultiDict
 
-from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse
+from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, too_long
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -37,6 +37,7 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_bytes_max",
         "_fields",
         "_full",
         "_head",
@@ -73,6 +74,7 @@ class HttpConnection(asyncio.Protocol):
         """Future of more of the body."""
         self._fields: list[tuple[bytes, bytes]] = []
         self._received = 0
+        self._bytes_max = BODY_BYTES_MAX
         self._full = False
         """True while the transport takes no more bytes."""
         self._unsent = _NOTHING
@@ -107,9 +109,10 @@ class HttpConnection(asyncio.Protocol):
         """True if a part of the request is not sent yet."""
         return bool(self._unsent) or self._transport.get_write_buffer_size() > 0
 
-    def ask(self, request: bytes) -> asyncio.Future[None]:
-        """Send a request. The future is done when status and headers have come."""
-        self._received, self.status, self.whole = 0, 0, False
+    def ask(self, request: bytes, bytes_max: int = BODY_BYTES_MAX) -> asyncio.Future[None]:
+        """Send a request. The future is done when status and headers have come. ``bytes_max``: most bytes of the body.
+        """
+        self._received, self._bytes_max, self.status, self.whole = 0, bytes_max, 0, False
         self._fields.clear()
         self.parts.clear()
         head = self._head = self._loop.create_future()
@@ -136,13 +139,13 @@ class HttpConnection(asyncio.Protocol):
             await self._more
 
     async def read(self) -> bytes:
-        """Return the whole body, as it was sent. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
+        """Return the whole body, as it was sent. Raises UnreadableAnswer for one that is too long."""
         while not self.whole:
             await self.more()
         parts = self.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        if len(body) > BODY_BYTES_MAX:
-            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        if len(body) > self._bytes_max:
+            raise too_long(self._bytes_max)
         return body
 
     def rest(self, now_s: float) -> None:
@@ -187,8 +190,8 @@ class HttpConnection(asyncio.Protocol):
             self.close()
             return
         self._received += len(data)
-        if self._received > len(data) + (BODY_BYTES_MAX if self.status else HEAD_BYTES_MAX):
-            self.fail(UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes, or its head has no end"))
+        if self._received > len(data) + (self._bytes_max if self.status else HEAD_BYTES_MAX):
+            self.fail(too_long(self._bytes_max) if self.status else UnreadableResponse("the answer's head has no end"))
             return
         try:
             self._parser.feed_data(data)

@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse
+from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, too_long
 
 ACCEPTED: Final = "gzip, deflate"
 """Value of a request's Accept-Encoding."""
@@ -18,9 +18,9 @@ _MEMBERS_MAX: Final = 100
 """Most members of a gzip file. Each costs a copy of the bytes that follow it."""
 
 
-def decoded(body: bytes, encoding: str) -> bytes:
-    """Return the decoded body. Raises ClientPayloadError where it is not in that encoding, UnreadableResponse beyond
-    `BODY_BYTES_MAX`."""
+def decoded(body: bytes, encoding: str, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Return the decoded body. Raises ClientPayloadError where it is not in that encoding, UnreadableAnswer beyond
+    `bytes_max`."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return body
@@ -31,7 +31,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
     else:
         raise aiohttp.ClientPayloadError(f"the answer's encoding is {name[:40]}, which nobody asked for")
     parts: list[bytes] = []
-    left = BODY_BYTES_MAX
+    left = bytes_max
     while body:
         if len(parts) == _MEMBERS_MAX:
             raise UnreadableResponse(f"the answer is in more than {_MEMBERS_MAX} pieces of {name}")
@@ -42,7 +42,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
             raise aiohttp.ClientPayloadError(f"the answer is no {name}: {error}") from None
         left -= len(parts[-1])
         if left < 0:
-            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+            raise too_long(bytes_max)
         if not member.eof:
             raise aiohttp.ClientPayloadError(f"the answer's {name} is cut")
         body = member.unused_data

@@ -20,7 +20,7 @@ import aiohttp
 from multidict import istr
 from yarl import URL
 
-from actors.providers.transport.body import bounded
+from actors.providers.transport.body import BODY_BYTES_MAX, bounded
 from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.connection_pool import ConnectionPool
 from actors.providers.transport.content_encoding import decoded
@@ -118,12 +118,15 @@ class PrebuiltExchange:
     """`Exchange` of a request with a prebuilt head. Leaving the block returns the connection, or closes it if the body
     was not read, or the request not taken whole. Raises aiohttp's errors, as a session does."""
 
-    __slots__ = ("_connection", "_head", "_long", "_pool", "_request", "_timeout_s", "_timer")
+    __slots__ = ("_bytes_max", "_connection", "_head", "_long", "_pool", "_request", "_timeout_s", "_timer")
 
-    def __init__(self, pool: ConnectionPool, head: RequestHead, body: bytes, trace: str, timeout_s: float) -> None:
-        """``timeout_s`` bounds the exchange, in seconds. Raises ``ValueError`` for a trace that would be more than one
-        header."""
-        self._pool, self._head, self._timeout_s = pool, head, timeout_s
+    def __init__(
+        self, pool: ConnectionPool, head: RequestHead, body: bytes, trace: str, timeout_s: float,
+        bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:  # fmt: skip
+        """``timeout_s`` bounds the exchange, in seconds, ``bytes_max`` the body of its response. Raises ``ValueError``
+        for a trace that would be more than one header."""
+        self._pool, self._head, self._timeout_s, self._bytes_max = pool, head, timeout_s, bytes_max
         self._request = head.with_body(body, trace)
         self._long = len(self._request) >= _KERNEL_BYTES
         self._connection: HttpConnection | None = None
@@ -134,12 +137,12 @@ class PrebuiltExchange:
         connection = self._connection = self._pool.lend_rested() or await self._lent()
         self._timer = loop.call_at(until_s, connection.fail, TimeoutError)
         try:
-            head, self._request = connection.ask(self._request), b""
+            head, self._request = connection.ask(self._request, self._bytes_max), b""
             await head
         except BaseException:
             self._leave(keep=False)
             raise
-        return PrebuiltResponse(connection)
+        return PrebuiltResponse(connection, self._bytes_max)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -170,16 +173,16 @@ class PrebuiltExchange:
 class PrebuiltResponse:
     """`Response` to such a request, until its block is left."""
 
-    __slots__ = ("_connection", "headers", "status")
+    __slots__ = ("_bytes_max", "_connection", "headers", "status")
 
-    def __init__(self, connection: HttpConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: HttpConnection, bytes_max: int) -> None:
+        self._connection, self._bytes_max = connection, bytes_max
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
-        return bounded(self._chunks())
+        """Yield the body as it comes. Raises UnreadableAnswer for one that is too long."""
+        return bounded(self._chunks(), self._bytes_max)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         if _ENCODING in self.headers:
@@ -197,7 +200,7 @@ class PrebuiltResponse:
     async def read(self) -> bytes:
         """Return the whole body, under the same bound."""
         body = await self._connection.read()
-        return decoded(body, self.headers[_ENCODING]) if _ENCODING in self.headers else body
+        return decoded(body, self.headers[_ENCODING], self._bytes_max) if _ENCODING in self.headers else body
 
     def received(self) -> bytes:
         """Return what came of a plain body before `read` failed."""

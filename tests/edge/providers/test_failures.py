@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 
 import msgspec
 import pytest
 
+from actors.providers.client import http_model
 from actors.providers.messages.client import AnthropicModel
-from actors.providers.transport import aiohttp_transport, body, connection, content_encoding
+from actors.providers.transport.body import BODY_BYTES_MAX, REPLY_BYTES_LEAST
 from actors.providers.transport.failures import without_gateway
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
@@ -212,13 +215,55 @@ async def test_an_unknown_host_means_not_sent(connect: Connect) -> None:
     assert (failure.kind, failure.sent) == (FailureKind.TRANSIENT, False)
 
 
-async def test_an_endless_answer_is_not_held(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connection, aiohttp_transport, content_encoding, body):
-        monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
-    for answer in (http(MESSAGE), chunked(compact(MESSAGE), "application/json")):
-        async with connect(always(answer)) as (_, model):
-            failure = await failed(model)
-        assert failure.kind is FailureKind.TRANSIENT and "longer than" in failure.message
+LONG = MESSAGE | {"content": [{"type": "text", "text": "word " * 60_000}]}
+"""Message of 300 KB, where 16 tokens were asked for."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(LONG),
+        chunked(compact(LONG), "application/json"),
+        chunked(compact(LONG), "text/plain"),
+        chunked(b"".join(b"event: ping\ndata: {}\n\n" for _ in range(15_000)), "text/event-stream"),
+        http(gzip.compress(compact(LONG)), content_encoding="gzip"),
+    ],
+    ids=["with a length", "in chunks", "unlabelled", "a stream", "compressed"],
+)
+async def test_a_reply_far_longer_than_was_asked_for_is_not_held(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setattr(http_model, "REPLY_BYTES_LEAST", 1_000)
+    most = 1_000 + len(BODY) + 64 * 16
+    async with connect(always(answer)) as (_, model):
+        failure = await failed(model, output_tokens_max=16)
+    words = f"the answer is longer than {most:,} bytes, far more than its max_tokens can come to"
+    assert failure.kind is FailureKind.UNREADABLE and words in failure.message
+    async with connect(always(answer)) as (_, model):
+        outcome = await model.call(BODY, output_tokens_max=6_000, timeout_s=9)
+    assert not isinstance(outcome, Failure) or "longer than" not in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "streamed", "most"),
+    [
+        ({}, False, REPLY_BYTES_LEAST + 64 * 100),
+        ({}, True, REPLY_BYTES_LEAST + 1_024 * 100),
+        ({"logprobs": True}, False, REPLY_BYTES_LEAST + 4_096 * 100),
+        ({"modalities": ["text", "audio"]}, False, BODY_BYTES_MAX),
+    ],
+)
+async def test_the_bound_of_a_reply_follows_what_was_asked(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], streamed: bool, most: int
+) -> None:
+    seen: list[int] = []
+    body = compact(json.loads(BODY) | fields)
+    async with connect(always(http(MESSAGE)), stream_above_tokens=50 if streamed else 500) as (_, model):
+        await model.prepare()
+        send = model._transport.send
+        monkeypatch.setattr(model._transport, "send", lambda *a, **k: seen.append(k["bytes_max"]) or send(*a, **k))
+        await model.call(body, output_tokens_max=100, timeout_s=9)
+    assert seen and most <= seen[0] <= min(BODY_BYTES_MAX, most + len(body) + 20)
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(connect: Connect) -> None:
@@ -257,7 +302,7 @@ async def test_a_longer_timeout_allows_a_stream_a_longer_silence(
     """A server that queues sends nothing of a stream until its turn."""
     silences: list[float] = []
 
-    async def sent(form: object, body: bytes, timeout_s: float, silence_s: float, progress: object) -> Failure:
+    async def sent(form: object, body: bytes, timeout_s: float, silence_s: float, progress: object, bytes_max: int) -> Failure:
         silences.append(silence_s)
         return Failure(FailureKind.TIMED_OUT, "")
 
