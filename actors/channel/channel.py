@@ -117,8 +117,9 @@ class Channel:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
         self._tool_runs = ToolRuns(
-            self.job, self._folder, self._runtime, self._put_events, self._traces.add_line, self._watch
-        )
+            self.job, self._folder, self._runtime, self._put_events, self._traces.add_line, self._watch,
+            self._put_durably,
+        )  # fmt: skip
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
@@ -350,6 +351,9 @@ class Channel:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enter(InboxEntry(blob, size, durable, batch))
         await durable
+
+    async def _put_durably(self, batch: list[events.Event]) -> None:
+        await self._put(codec.encode_batch(batch), len(batch), tuple(batch))
 
     def _put_events(self, batch: list[events.Event]) -> None:
         self._enter(entry(batch))

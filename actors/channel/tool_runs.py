@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from actors.channel.tool_places import ToolPlaces
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import CHILD, Opening
 from actors.journal.journal import StoreError
@@ -21,7 +22,7 @@ from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 AWAY_S = 0.5
-"""Seconds until a scheduler or a worker that does not answer is asked again."""
+"""Seconds until a scheduler that does not answer is asked again."""
 CHILD_LOOK_S = 0.5
 """Seconds for which one look at a child job waits for news."""
 
@@ -36,14 +37,14 @@ class ToolRuns:
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
-        say: Callable[[str], None], watch: JobObservers,
+        say: Callable[[str], None], watch: JobObservers, put_durably: Callable[[list[events.Event]], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._log, self._watch = say, watch
+        self._put_durably = put_durably
         self._job = job
         self._folder = folder
         self._runtime = runtime
         self._put = put
-        self._turn = 0
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         """Tasks by goal and attempt."""
         self._children: dict[tuple[int, int], str] = {}
@@ -56,17 +57,16 @@ class ToolRuns:
         """Shards that have ended and whose results may still be asked for."""
         self._without_credential: dict[str, tuple[str, ...]] = {}
         self._running = 0
-        self.workers: tuple[str, ...] = ()
+        self._places = ToolPlaces()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
         """Names of the workers that run tools, as last told."""
-        self._there = asyncio.Event()
+        return self._places.workers
 
     def staffed(self, workers: tuple[str, ...]) -> None:
         """Take the workers that run tools from now on."""
-        self.workers = workers
-        if workers:
-            self._there.set()
-        else:
-            self._there.clear()
+        self._places.staffed(workers)
 
     def shards(self, k: State) -> list[tuple[str, int, bool]]:
         """Return the shards that have begun, with the number of results in the sink and whether each has ended for
@@ -138,40 +138,73 @@ class ToolRuns:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tool(self, command: commands.StartToolRun, terms: JobTerms) -> None:
-        arguments = msgspec.msgpack.encode(command.arguments)
-        blob, by, asked_s = b"", "", self._runtime.monotonic_s()
+        """Have a tool run on a worker. A run that no worker has begun goes to the next one, whatever happens."""
+        event: events.Observed | None = None
+        while event is None:
+            name = await self._places.take(command.tool, command.at_once)
+            full, wait_s = False, 0.0
+            try:
+                go, wait_s, generation = await self._admitted(f"{terms.program}/{command.tool}")
+                if go:
+                    ticket = await self._held(name, command, terms)
+                    full = not ticket
+                    if ticket:
+                        event = await self._ran(name, ticket, command, terms, generation)
+                        full = event is None
+            except StoreError:
+                return  # the channel is broken: the next one begins what never began
+            finally:
+                self._places.give_back(name, command.tool, full)
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+        self._put([event])
+
+    async def _admitted(self, tool: str) -> tuple[bool, float, int]:
+        """Ask whether the tool's breaker admits a run. Return this, the seconds until the next request if it does not,
+        and the breaker's generation.
+        """
         try:
-            while not blob:  # a worker that takes no more runs answers nothing
-                generation = await self._admitted(f"{terms.program}/{command.tool}")
-                while not self.workers:  # workers may have left again before this task runs
-                    await self._there.wait()
-                self._turn += 1
-                worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
-                by, asked_s = worker.name, self._runtime.monotonic_s()
-                blob = await worker.ask(
-                    "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
-                    generation,
-                )  # fmt: skip
-                if not blob:
-                    await asyncio.sleep(AWAY_S)
+            go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
+        except (PeerUnavailable, PeerGone):
+            return False, AWAY_S, 0
+        return (True, 0.0, int(generation)) if go else (False, max(0.001, wait_s), 0)
+
+    async def _held(self, name: str, command: commands.StartToolRun, terms: JobTerms) -> str:
+        """Ask a worker for room. Return its ticket; empty if it has none, or does not answer: it begins nothing yet."""
+        try:
+            return str(
+                await self._runtime.peer(name).ask(
+                    "hold", terms.program, terms.params_json, command.tool, command.key, command.attempt
+                )
+            )
+        except (PeerUnavailable, PeerGone):
+            self._runtime.peer("cortex").tell("missed", name)
+            return ""
+
+    async def _ran(
+        self, name: str, ticket: str, command: commands.StartToolRun, terms: JobTerms, generation: int
+    ) -> events.Observed | None:  # fmt: skip
+        """Let a worker that has room begin, and wait for the outcome; None if it takes no more runs after all.
+
+        That a tool begins which must not run twice is on disk before it does. Raises ``StoreError``.
+        """
+        if command.told:
+            await self._put_durably([events.ToolRunBegun(command.goal, command.attempt, name)])
+        arguments, asked_s = msgspec.msgpack.encode(command.arguments), self._runtime.monotonic_s()
+        try:
+            blob = await self._runtime.peer(name).ask(
+                "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
+                generation, ticket,
+            )  # fmt: skip
+            if not blob:
+                return None
             value, read_at_s, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
         except (PeerUnavailable, PeerGone):
             failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
             value, read_at_s = None, self._runtime.now_s()
-            self._runtime.peer("cortex").tell("missed", worker.name)
+            self._runtime.peer("cortex").tell("missed", name)
         elapsed_s = self._runtime.monotonic_s() - asked_s
-        self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, by)])
-
-    async def _admitted(self, tool: str) -> int:
-        """Wait until the tool's breaker admits a run. Return the breaker's generation."""
-        while True:
-            try:
-                go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
-            except (PeerUnavailable, PeerGone):
-                go, wait_s, generation = False, AWAY_S, 0
-            if go:
-                return int(generation)
-            await asyncio.sleep(max(0.001, wait_s))
+        return events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, name)
 
     async def _child(self, command: commands.LaunchChildJob, parent: JobTerms) -> None:
         name = child_name(self._job, command.goal)

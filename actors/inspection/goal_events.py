@@ -57,6 +57,8 @@ def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...])
                 "sample": event.sample, "attempt": event.attempt, "by": event.by, "again_s": event.again_s,
                 "generation": event.generation,
             }  # fmt: skip
+        case events.ToolRunBegun():
+            return what, {"attempt": event.attempt, "by": event.by}
         case events.Observed():
             return what, {
                 "value": to_json_value(event.value), "failure": failure_facts(event.failure) or None,

@@ -51,7 +51,8 @@ def _turn_text(flat: list[events.Event]) -> Iterator[str]:
 _NAMES: dict[type, str] = {
     events.Answered: "calls answered", events.ReplyRecalled: "calls answered from memory",
     events.AttemptFailed: "attempts failed", events.GivenBack: "calls given back unsent",
-    events.GoalMade: "goals made", events.Observed: "tool runs over", events.ChildJobEnded: "child jobs ended",
+    events.GoalMade: "goals made", events.ToolRunBegun: "tool runs begun",
+    events.Observed: "tool runs over", events.ChildJobEnded: "child jobs ended",
     events.RowsRead: "windows of rows", events.PermitsGranted: "grants", events.AnswerGiven: "answers from outside",
     events.ShardReported: "reports of shards",
 }  # fmt: skip
@@ -71,6 +72,8 @@ def _one(event: events.Event) -> str:
             return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _TEXT_CHARS_MAX)!r} at {place}"
         case events.GoalMade():
             return f"goal {event.goal} made: {event.kind}"
+        case events.ToolRunBegun():
+            return f"goal {event.goal}: its tool run may begin at {event.by}"
         case events.Observed():
             came = _failed(event.failure) if event.failure else clipped(repr(event.value), _TEXT_CHARS_MAX)
             return f"goal {event.goal}: its tool run ended: {came}"

@@ -154,7 +154,7 @@ def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, w
 
 
 def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Event]:
-    """Yield results of tool runs that ended after turn ``at``."""
+    """Yield beginnings and results of tool runs that were handed out before turn ``at`` and began or ended after it."""
     awaited = {
         (task.goal, task.attempt) for task in k.errands.values()
         if isinstance(task.command, commands.StartToolRun) and not task.due_at_s
@@ -164,7 +164,9 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
             return
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, events.Observed) and (event.goal, event.attempt) in awaited:
+                if isinstance(event, events.ToolRunBegun) and (event.goal, event.attempt) in awaited:
+                    yield event
+                elif isinstance(event, events.Observed) and (event.goal, event.attempt) in awaited:
                     awaited.discard((event.goal, event.attempt))
                     yield event
 

@@ -66,7 +66,7 @@ METHODS: dict[str, tuple[str, ...]] = {
         "abandon", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping",
         "set_credential", "work",
     ),
-    "worker": ("close", "drain", "ping", "run"),
+    "worker": ("close", "drain", "hold", "ping", "run"),
 }  # fmt: skip
 """Remote methods of each role's actor, by name: other processes can call only these, by Ray or by socket.
 

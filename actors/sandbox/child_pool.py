@@ -91,6 +91,9 @@ class _Child:
 class Sandbox:
     """Runner of pieces in child processes. Thread-safe."""
 
+    runs_max = CHILDREN_MAX
+    """Runs that a worker begins at once."""
+
     def __init__(self) -> None:
         self._idle: list[_Child] = []
         self._lock = threading.Lock()

@@ -452,8 +452,7 @@ def _reopen(k: State, change: changes.Reopen, value: None, out: Out, program: Pr
 def _run_tool(k: State, change: changes.RunTool, arguments: dict[str, Any], out: Out, program: Program) -> None:
     goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
-    repeatable = bool(getattr(program.tools[change.tool], "repeatable", False))
-    begin_run(k, goal, tool_errand(k, goal, change.tool, arguments, repeatable=repeatable), out)
+    begin_run(k, goal, tool_errand(k, program, goal, change.tool, arguments), out)
 
 
 def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: Out, program: Program) -> None:
@@ -462,7 +461,7 @@ def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: 
     item = Item(change.kind, observation=Observation(change.tool, arguments, -1.0, float(change.trust_s)))
     _add_item(k, item, (None, 0, ""), out, program)
     k.reading.setdefault(goal.id, k.at_s)
-    begin_run(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
+    begin_run(k, goal, tool_errand(k, program, goal, change.tool, arguments, item=item.id), out)
 
 
 class _ChangeKind(NamedTuple):

@@ -17,6 +17,7 @@ from cortex.state.goals import NEVER
 from cortex.state.program import Program
 from cortex.state.state import ENDED, HELD, TRANSITIONS, ExternalRun, Goal, IllegalTransition, State, Status, flight_key
 from policies.decisions.join import JoinVerdict, decide
+from policies.failures.timeout import TOOL_S
 
 Out = list[commands.Command]
 _MESSAGE_CHARS_MAX = 200
@@ -195,11 +196,18 @@ def begin_run(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
 
 
 def tool_errand(
-    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
+    k: State, program: Program, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0
 ) -> ExternalRun:  # fmt: skip
-    """Return a tool run for this goal. Its idempotency key is the same for every run."""
-    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
-    command = commands.StartToolRun(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    """Return a tool run for this goal, with the bounds that the tool declares. Its idempotency key is the same for
+    every run. ``item``: an observation is read, which may be repeated.
+    """
+    function = program.tools.get(tool)
+    repeatable = item > 0 or bool(getattr(function, "repeatable", False))
+    command = commands.StartToolRun(
+        goal.id, 0, tool, arguments, k.call_id(goal.id, f"tool-{goal.tries + 1}"),
+        getattr(function, "timeout_s", None) or TOOL_S, getattr(function, "at_once", None) or 0,
+        k.terms.tells_begun and not repeatable,
+    )  # fmt: skip
     return ExternalRun(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
@@ -209,7 +217,7 @@ def send(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
     k.errands.pop(flight_key(goal.id, task.attempt), None)
     goal.tries += 1
     goal.due_at_s, task.due_at_s = NEVER, HELD if k.closing else 0.0
-    task.attempt = goal.tries
+    task.attempt, task.begun = goal.tries, False
     k.errands[flight_key(goal.id, task.attempt)] = task
     task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
     if not task.due_at_s:

@@ -124,6 +124,10 @@ def _given_back(k: State, program: Program, event: events.GivenBack, out: Out) -
     attempts.given_back(k, event)
 
 
+def _begun(k: State, program: Program, event: events.ToolRunBegun, out: Out) -> None:
+    tool_runs.begun(k, event)
+
+
 def _observed(k: State, program: Program, event: events.Observed, out: Out) -> None:
     _take_settled(k, program, tool_runs.observed(k, event), out)
 
@@ -269,7 +273,7 @@ def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
 _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Opened: _opened, events.Rejoined: _rejoined, events.RowsRead: _rows_read, events.PermitsGranted: _granted,
     events.ReplyRecalled: _recalled, events.AttemptFailed: _broke, events.GivenBack: _given_back,
-    events.Observed: _observed,
+    events.ToolRunBegun: _begun, events.Observed: _observed,
     events.ChildJobEnded: _returned,
     events.ResultsWritten: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
     events.Ticked: _ticked, events.SubmissionIntended: _intended, events.SubmissionAccepted: _submitted,

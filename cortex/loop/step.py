@@ -193,7 +193,7 @@ def _ask(k: State, program: Program, change: Ask | Vote, out: Out) -> bool:
             stop(k, f"select asks for a goal of kind {change.goal.kind!r} that was never added")
         return False
     try:
-        if change.uses and not believed(k, goal, change.uses, out):
+        if change.uses and not believed(k, program, goal, change.uses, out):
             return goal.status != OPEN
         if type(change) is Vote:
             voting.begin(k, goal, change, out)

@@ -12,6 +12,7 @@ from cortex.goals import shards
 from cortex.goals.child_jobs import more_than
 from cortex.goals.lifecycle import Out, asked, be_woken, begin_run, reopen, send, tool_errand
 from cortex.state import commands, events
+from cortex.state.program import Program
 from cortex.state.state import ENDED, HELD, ExternalRun, Goal, Item, State, flight_key
 from cortex.values.ledger import ChildJobBill
 from cortex.values.plain_values import size_bytes, to_plain
@@ -22,7 +23,7 @@ _UNKNOWN = frozenset({FailureKind.LOST, FailureKind.TIMED_OUT, FailureKind.TRANS
 """Failures after which it is unknown whether a tool had its effect."""
 
 
-def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
+def believed(k: State, program: Program, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
     """Return True if all items in this goal's prompt are valid now; otherwise start reading a stale one again.
 
     A goal that needs several readings gets them one after the other. Readings taken in since it began to wait are valid
@@ -40,13 +41,20 @@ def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
     seen = item.observation
     assert seen is not None
     if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all goals that need it
-        task = tool_errand(k, goal, seen.tool, seen.arguments, item=item.id, repeatable=True)
+        task = tool_errand(k, program, goal, seen.tool, seen.arguments, item=item.id)
         begin_run(k, goal, task, out)
     return False
 
 
 def _taken_at_s(item: Item) -> float:
     return item.observation.taken_at_s if item.observation is not None else -1.0
+
+
+def begun(k: State, event: events.ToolRunBegun) -> None:
+    """Note that a run may have its effect from now on: if it is lost, it is not known whether it had."""
+    task = _under_way(k, event.goal, event.attempt, commands.StartToolRun)
+    if task is not None:
+        task.begun = True
 
 
 def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailure | None:
@@ -142,8 +150,8 @@ def go_on(k: State, out: Out) -> None:
 
 
 def lost(k: State, held: Collection[int], out: Out) -> list[FinalFailure]:
-    """Handle the possible loss of the actors that ran the errands: repeatable runs are repeated, others fail their
-    goal.
+    """Handle the possible loss of the actors that ran the errands: runs that may be repeated, and those that never
+    began, are sent again; others fail their goal.
 
     A child job is joined by its name. The slice of an abandoned child stays charged in full.
     """
@@ -161,7 +169,7 @@ def lost(k: State, held: Collection[int], out: Out) -> list[FinalFailure]:
             assert task.charge is not None
             k.ledger.assume(task.charge)
             _over(k, task)
-        elif task.repeatable:
+        elif task.repeatable or (task.command is not None and task.command.told and not task.begun):
             send(k, k.goals[task.goal], task, out)
         else:
             _over(k, task)

@@ -28,6 +28,7 @@ from cortex.values.reply import Malformed, Reply, finished
 from policies.decisions.progress import ProgressSoFar, RoundFacts, and_now, progressed
 from policies.decisions.stagnation import StagnationPolicy, StagnationStep, next_step
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.timeout import TOOL_S
 
 SYSTEM = (
     "You work on a folder in rounds. Every round begins fresh: you remember nothing of the rounds before, and what they"
@@ -121,7 +122,7 @@ class Ralph(Program, frozen=True):
         for name in ("rounds", "view_bytes", "output_tokens_max", "check_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above zero, not {getattr(self, name)}")
-        ceiling_s = k.terms.limits.timeout.ceiling_s / 2
+        ceiling_s = TOOL_S / 2
         if self.check_timeout_s > ceiling_s:
             raise ValueError(f"check_timeout_s must be at most {ceiling_s:g}, not {self.check_timeout_s:g}")
         for name in ("folder", "task", "check"):

@@ -80,6 +80,11 @@ class StartToolRun(_Command, frozen=True, tag="run_tool"):
     arguments: dict[str, Any]
     key: str
     timeout_s: float
+    """Seconds that the run may take, from its beginning at the worker."""
+    at_once: int = 0
+    """Runs of this tool that the job may have under way at once; 0: as many as its workers begin."""
+    told: bool = False
+    """True if its beginning is journalled before it (``ToolRunBegun``), since the tool must not run twice."""
 
 
 class LaunchChildJob(_Command, frozen=True, tag="launch"):

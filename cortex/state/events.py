@@ -151,6 +151,15 @@ class GivenBack(_Event, frozen=True, tag="given_back"):
     """Name of the branch."""
 
 
+class ToolRunBegun(_Event, frozen=True, tag="began"):
+    """A worker has room for a run of a tool that must not run twice, and may begin it once this event is on disk."""
+
+    goal: int
+    attempt: int
+    by: str = ""
+    """Name of the worker."""
+
+
 class Observed(_Event, frozen=True, tag="observed"):
     """A tool run ended: it read or changed external state."""
 
@@ -365,6 +374,7 @@ Event = (
     | Stopped | Resumed | Ticked | SubmissionIntended | SubmissionAccepted | SubmissionRejected | SubmissionUncertain
     | SubmissionUnreadable | ResultsCollected | GoalMade
     | AnswerGiven | RowsReopened | BudgetLeased | ShardReported | GivenBack
+    | ToolRunBegun
 )  # fmt: skip
 
 

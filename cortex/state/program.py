@@ -183,18 +183,30 @@ def tool(function: F, /) -> F:
 
 
 @overload
-def tool(*, repeatable: bool = False) -> Callable[[F], F]:
+def tool(
+    *, repeatable: bool = False, timeout_s: float | None = None, at_once: int | None = None
+) -> Callable[[F], F]:
     """Mark a function as a tool: ``@tool(repeatable=True)``."""
 
 
-def tool(function: Any = None, /, *, repeatable: bool = False) -> Any:
-    """Mark a function as a tool: ``@tool``, or ``@tool(repeatable=True)``.
+def tool(
+    function: Any = None, /, *, repeatable: bool = False, timeout_s: float | None = None, at_once: int | None = None
+) -> Any:
+    """Mark a function as a tool: ``@tool``, or ``@tool(repeatable=True, timeout_s=30, at_once=4)``.
 
-    A repeatable tool is run again when its worker dies; otherwise the goal fails.
+    A repeatable tool is run again when its worker dies; otherwise the goal fails, unless the run had not begun. A run
+    may take ``timeout_s`` seconds from its beginning, by default an hour. ``at_once`` bounds its runs of one job under
+    way at once, on all workers together; by default as many as the workers begin. Raises ``ValueError`` for bounds that
+    make no sense.
     """
+    if timeout_s is not None and not 0 < timeout_s < float("inf"):
+        raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once must be 1 or more, not {at_once}")
 
     def mark(function: Any) -> Any:
         function.repeatable = repeatable
+        function.timeout_s, function.at_once = timeout_s, at_once
         return function
 
     return mark if function is None else mark(function)

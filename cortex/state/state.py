@@ -114,6 +114,8 @@ class ExternalRun(msgspec.Struct, array_like=True):
     """True if the child job is not awaited any more; its bill is still to come."""
     resting: bool = False
     """True if the child job was asked to come to rest."""
+    begun: bool = False
+    """True if a worker may have begun this run. Set for runs whose beginning is journalled (``StartToolRun.told``)."""
 
     @property
     def is_shard(self) -> bool:

@@ -200,6 +200,9 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     closed: tuple[str, ...] = ()
     """Endpoints among these servers that get no more calls: they were taken out while the job ran. They keep their
     places, by which calls on their way name them."""
+    tells_begun: bool = False
+    """True if the beginning of each tool run that must not be repeated is journalled. False in journals of earlier
+    releases: there any run that was handed out may have begun."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.peers <= len(self.fallbacks):

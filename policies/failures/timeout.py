@@ -30,6 +30,8 @@ QUEUE_S: Final = 300.0
 """Seconds to the first byte of an answer at a server of the user's own, which may queue calls: as many times
 `TimeoutPolicy.first_byte_s` as a call takes that waits behind three others. Until an answer was measured nothing tells
 how long such a server takes."""
+TOOL_S: Final = 3_600.0
+"""Seconds that a run of a tool may take which declares no time of its own."""
 WAITS_MAX: Final = 2
 """Timeouts of one call that double the time of its next attempt."""
 

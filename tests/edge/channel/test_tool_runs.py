@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import pytest
 
 import cortex
 from actors.journal.journal import StateFolder
@@ -16,6 +18,7 @@ from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.in_process_job import PRICE, FunctionModel, Run, reply
 
+BEGUN: Counter[int] = Counter()
 WORLD: dict[str, Any] = {"page": "first", "reads": 0, "deeds": 0}
 
 
@@ -72,6 +75,32 @@ class Doer(cortex.Program, frozen=True):
 
     def absorb(self, k: cortex.State, goal: cortex.Goal, reply: cortex.Reply) -> Iterable[cortex.Change]:
         return ()
+
+
+GATE = threading.Event()
+
+
+@cortex.tool
+def gated(number: int) -> int:
+    """Begins, and waits for the gate."""
+    BEGUN[number] += 1
+    GATE.wait(10)
+    return number
+
+
+class Deeds(cortex.Program, frozen=True):
+    """Many deeds at once."""
+
+    tools: ClassVar = {"gated": gated}
+    count: int = 20
+
+    def begin(self, k: cortex.State) -> Iterable[cortex.Change]:
+        for number in range(self.count):
+            yield cortex.Goal("do", number)
+
+    def select(self, k: cortex.State) -> Iterable[Any]:
+        for goal in k.open("do"):
+            yield cortex.RunTool(goal, "gated", {"number": goal.value})
 
 
 class Sums(cortex.Program, frozen=True):
@@ -195,6 +224,24 @@ async def test_a_deed_whose_worker_died_is_not_done_again(tmp_path: Path) -> Non
     (goal,) = last_state(StateFolder(tmp_path), "j").goals_of("do")
     assert goal.failure is not None
     assert "effect unknown" in goal.failure.message
+
+
+async def test_of_the_deeds_of_a_job_that_died_only_those_that_had_begun_are_of_unknown_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("actors.worker.worker", "actors.channel.tool_places"):
+        monkeypatch.setattr(f"{module}.RUNS_MAX", 4)
+    BEGUN.clear()
+    GATE.clear()
+    await Run(tmp_path, FunctionModel(), program=Deeds()).crash_after(lambda: BEGUN.total() == 4)
+    GATE.set()
+    again = await Run(tmp_path, FunctionModel(), program=Deeds()).to_end()
+    assert (again.facts["rows_failed"], again.facts["rows_succeeded"]) == (4, 16)
+    assert Counter(range(20)) == BEGUN, "each began once"
+    from actors.api.client import last_state
+
+    failed = [goal for goal in last_state(StateFolder(tmp_path), "j").goals_of("do") if goal.failure is not None]
+    assert all(goal.failure.message.startswith("effect unknown") for goal in failed if goal.failure is not None)
 
 
 async def test_child_jobs_answer_their_goals_and_their_bill_is_the_parents(tmp_path: Path) -> None:

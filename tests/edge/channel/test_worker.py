@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.channel.tool_places import ToolPlaces
 from actors.channel.tool_runs import ToolRuns
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.ports.telemetry import JobObservers
-from actors.worker.worker import Worker
+from actors.worker.worker import TOOL_RUNS_MAX, Worker
 from cortex.scheduler.reports import ProgressReport, ReportAnswer
 from cortex.state import commands, events
 from policies.failures.failure import Failure, FailureKind
@@ -104,18 +106,20 @@ async def test_what_a_tool_raises_is_the_tools_and_one_that_is_not_there_is_nobo
 async def test_a_thread_that_ignores_its_timeout_takes_the_worker_out_once_the_others_are_done() -> None:
     go = threading.Event()
     slow = threading.Event()
-    runtime = Runtime(Program(stuck=go.wait, slow=slow.wait))
+    runtime = Runtime(Program(stuck=go.wait, slow=slow.wait, quick=lambda: 3))
     worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
     try:
         other = asyncio.create_task(_run(worker, "slow"))
         _, failure = await _run(worker, "stuck", timeout_s=0.02)
         assert failure is not None
         assert (failure.kind, failure.message[:14]) == (FailureKind.TIMED_OUT, "effect unknown")
-        assert await worker.run("p", b"{}", "slow", b"\x80", "j/2/t", 5.0) == b"", "it takes no more"
-        await _until(lambda: runtime.cortex.reports and runtime.cortex.reports[-1].phase == "draining")
+        assert await _run(worker, "quick") == (3, None), "one thread that hangs holds up nobody"
+        await _until(lambda: runtime.cortex.reports and runtime.cortex.reports[-1].phase == "running")
         assert runtime.cortex.reports[-1].overdue_s == 0.0, "another run would be lost with it"
         slow.set()
         assert (await other)[1] is None
+        assert await worker.hold("p", b"{}", "quick", "j/2/t") == "", "it takes no more"
+        await _until(lambda: runtime.cortex.reports and runtime.cortex.reports[-1].phase == "draining")
         await _until(lambda: runtime.cortex.reports and runtime.cortex.reports[-1].overdue_s > 0)
     finally:
         go.set()
@@ -146,14 +150,28 @@ async def test_a_worker_that_drains_finishes_what_it_runs() -> None:
 
 
 class FakeWorker:
-    def __init__(self, *answers: Any) -> None:
-        self.name = "worker:0"
-        self.answers = list(answers)
+    """Worker that gives these answers to runs in turn; an exception is raised. ``rooms``: answers to requests for
+    room, before there is always some."""
+
+    def __init__(self, *answers: Any, name: str = "worker:0", rooms: tuple[Any, ...] = ()) -> None:
+        self.name = name
+        self.answers, self.rooms = list(answers), list(rooms)
         self.runs: list[int] = []
+        self.held: list[str] = []
 
     async def ask(self, method: str, *args: Any) -> Any:
-        self.runs.append(args[-1])
-        return self.answers.pop(0)
+        if method == "hold":
+            self.held.append(args[3])
+            return _given(self.rooms.pop(0) if self.rooms else "ticket")
+        assert args[-1] == "ticket"
+        self.runs.append(args[-2])
+        return _given(self.answers.pop(0))
+
+
+def _given(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 class K:
@@ -161,11 +179,16 @@ class K:
         program, params_json = "p", b"{}"
 
 
-def _errands(worker: FakeWorker) -> tuple[ToolRuns, Runtime, list[events.Event]]:
+def _errands(*workers: FakeWorker) -> tuple[ToolRuns, Runtime, list[events.Event]]:
     runtime = Runtime(Program())
-    runtime.peers["worker:0"] = worker
+    runtime.peers.update((worker.name, worker) for worker in workers)
     put: list[events.Event] = []
-    return ToolRuns("j", "", runtime, put.extend, print, JobObservers([])), runtime, put  # type: ignore[arg-type]
+
+    async def put_durably(batch: list[events.Event]) -> None:
+        put.extend(batch)
+
+    runs = ToolRuns("j", "", runtime, put.extend, print, JobObservers([]), put_durably)  # type: ignore[arg-type]
+    return runs, runtime, put
 
 
 RUN = commands.StartToolRun(1, 1, "t", {}, "j/1/t", 5.0)
@@ -175,20 +198,20 @@ DONE = msgspec.msgpack.encode((3, 1.0, None))
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.channel.tool_runs.AWAY_S", 0.001)
+    monkeypatch.setattr("actors.channel.tool_places.FULL_S", 0.001)
 
 
-async def test_a_run_waits_for_its_breaker_for_a_worker_and_for_one_that_takes_it() -> None:
-    worker = FakeWorker(b"", DONE)
+async def test_a_run_waits_for_a_worker_for_its_breaker_and_for_one_that_has_room() -> None:
+    worker = FakeWorker(b"", DONE, rooms=("",))
     errands, runtime, put = _errands(worker)
-    runtime.cortex.answers = [(False, 0.005, 3), (True, 0.0, 4), (True, 0.0, 5)]
+    runtime.cortex.answers = [(False, 0.005, 3), (True, 0.0, 4), (True, 0.0, 5), (True, 0.0, 6)]
     errands.begin(RUN, K)  # type: ignore[arg-type]
     assert errands.waiting() == 1
-    await _until(lambda: len(runtime.cortex.asked) == 2)
     await asyncio.sleep(0.01)
-    assert (worker.runs, put) == ([], [])
+    assert (runtime.cortex.asked, put) == ([], [])
     errands.staffed(("worker:0",))
     await _until(lambda: bool(put))
-    assert worker.runs == [4, 5]
+    assert (len(worker.held), worker.runs) == (3, [5, 6])
     assert [(e.value, e.failure) for e in put if isinstance(e, events.Observed)] == [(3, None)]
     assert runtime.cortex.asked[0] == ("admit", "j", "p/t")
     await _until(lambda: errands.waiting() == 0)
@@ -211,7 +234,7 @@ async def test_a_run_that_nobody_awaits_never_begins_and_a_child_job_is_told_to_
 
 
 async def test_workers_that_come_and_go_in_one_moment_are_waited_for_again() -> None:
-    worker = FakeWorker(DONE)
+    worker = FakeWorker(DONE, rooms=(PeerGone("worker:0"),))
     errands, _, put = _errands(worker)
     errands.begin(RUN, K)  # type: ignore[arg-type]
     await asyncio.sleep(0.005)
@@ -222,3 +245,154 @@ async def test_workers_that_come_and_go_in_one_moment_are_waited_for_again() -> 
     errands.staffed(("worker:0",))
     await _until(lambda: bool(put))
     assert len(worker.runs) == 1
+
+
+# -- a worker holds only what it can begin -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [PeerGone, PeerUnavailable])
+async def test_a_run_that_a_dead_worker_had_not_begun_goes_to_another(error: type[Exception]) -> None:
+    dead = FakeWorker(rooms=(error("worker:0"),) * 9)
+    live = FakeWorker(DONE, name="worker:1")
+    errands, runtime, put = _errands(dead, live)
+    errands.begin(msgspec.structs.replace(RUN, told=True), K)  # type: ignore[arg-type]
+    errands.staffed(("worker:0",))
+    await _until(lambda: ("missed", "worker:0") in runtime.cortex.asked)
+    assert put == [], "nothing has begun, so that nothing is lost"
+    errands.staffed(("worker:1",))
+    await _until(lambda: len(put) == 2)
+    assert put[0] == events.ToolRunBegun(1, 1, "worker:1")
+    assert [(e.value, e.failure) for e in put if isinstance(e, events.Observed)] == [(3, None)]
+
+
+async def test_the_beginning_of_a_run_that_must_not_be_repeated_is_on_disk_before_it_begins() -> None:
+    worker = FakeWorker(DONE)
+    errands, _, put = _errands(worker)
+    on_disk = asyncio.Event()
+
+    async def put_durably(batch: list[events.Event]) -> None:
+        put.extend(batch)
+        await on_disk.wait()
+
+    errands._put_durably = put_durably
+    errands.staffed(("worker:0",))
+    errands.begin(msgspec.structs.replace(RUN, told=True), K)  # type: ignore[arg-type]
+    await _until(lambda: bool(put))
+    await asyncio.sleep(0.005)
+    assert (put, worker.runs) == ([events.ToolRunBegun(1, 1, "worker:0")], [])
+    on_disk.set()
+    await _until(lambda: len(put) == 2)
+    assert len(worker.runs) == 1
+
+
+async def test_a_run_that_had_begun_at_a_dead_worker_is_lost() -> None:
+    errands, _, put = _errands(FakeWorker(PeerGone("worker:0")))
+    errands.staffed(("worker:0",))
+    errands.begin(RUN, K)  # type: ignore[arg-type]
+    await _until(lambda: bool(put))
+    (seen,) = put
+    assert isinstance(seen, events.Observed) and seen.failure is not None
+    assert (seen.failure.kind, seen.failure.message[:14]) == (FailureKind.LOST, "effect unknown")
+
+
+async def test_two_hundred_slow_runs_hold_up_no_quick_one() -> None:
+    go = threading.Event()
+    runtime = Runtime(Program(slow=go.wait, quick=lambda: 3))
+    worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
+    slow = [asyncio.create_task(_run(worker, "slow")) for _ in range(200)]
+    try:
+        await _until(lambda: worker._running == 200)
+        assert await _run(worker, "quick") == (3, None)
+        assert not any(task.done() for task in slow)
+    finally:
+        go.set()
+        await asyncio.gather(*slow)
+    await worker.close()
+
+
+async def test_threads_are_bounded_in_all_and_for_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.worker.worker.RUNS_MAX", 3)
+    monkeypatch.setattr("actors.worker.worker.TOOL_RUNS_MAX", 2)
+    monkeypatch.setattr("actors.worker.worker.TICKET_S", 0.05)
+    go = threading.Event()
+    runtime = Runtime(Program(slow=go.wait, other=go.wait))
+    worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
+    first = asyncio.create_task(_run(worker, "slow"))
+    await asyncio.sleep(0)
+    ticket = await worker.hold("p", b"{}", "slow", "j/2/t")
+    assert ticket and not await worker.hold("p", b"{}", "slow", "j/3/t"), "room that is kept is room"
+    other = asyncio.create_task(_run(worker, "other"))
+    await asyncio.sleep(0)
+    assert await worker.run("p", b"{}", "other", b"\x80", "j/4/t", 5.0) == b"", "all threads are in use"
+    await asyncio.sleep(0.06)
+    assert await worker.hold("p", b"{}", "slow", "j/5/t"), "nobody came for that room"
+    go.set()
+    await asyncio.gather(first, other)
+    await worker.close()
+
+
+def exits() -> None:
+    raise SystemExit(3)
+
+
+def stops() -> None:
+    raise StopIteration
+
+
+async def test_a_tool_that_ends_its_process_ends_its_run_alone() -> None:
+    runtime = Runtime(Program(exits=exits, stops=stops))
+    worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
+    for tool, named in (("exits", "SystemExit: 3"), ("stops", "StopIteration")):
+        _, failure = await _run(worker, tool)
+        assert failure is not None
+        assert failure.kind == FailureKind.FAULTY and named in failure.message
+    await worker.close()
+
+
+async def test_a_system_without_further_threads_refuses_runs_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    runtime = Runtime(Program(slow=go.wait))
+    worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
+    first = asyncio.create_task(_run(worker, "slow"))
+    await asyncio.sleep(0)
+
+    def none(self: Any, call: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("actors.worker.run_threads.RunThreads.submit", none)
+    assert await worker.run("p", b"{}", "slow", b"\x80", "j/2/t", 5.0) == b""
+    go.set()
+    await first
+    _, failure = await _run(worker, "slow")
+    assert failure is not None
+    assert (failure.kind, failure.sent) == (FailureKind.FAULTY, False), "alone, waiting would not help"
+    await worker.close()
+
+
+async def test_tools_take_turns_and_one_that_bounds_itself_has_no_more_runs() -> None:
+    places = ToolPlaces()
+    taken: list[str] = []
+
+    async def run(tool: str, at_once: int = 0) -> None:
+        await places.take(tool, at_once)
+        taken.append(tool)
+
+    runs = [asyncio.create_task(run("slow")) for _ in range(4 * TOOL_RUNS_MAX)]
+    runs += [asyncio.create_task(run("quick")), *(asyncio.create_task(run("few", 2)) for _ in range(5))]
+    await asyncio.sleep(0.01)
+    assert taken == []
+    places.staffed(("worker:0", "worker:1"))
+    await asyncio.sleep(0.01)
+    assert (taken[:3], taken.count("few")) == (["slow", "quick", "few"], 2)
+    assert taken.count("slow") == 2 * TOOL_RUNS_MAX
+    places.give_back("worker:0", "slow")
+    places.give_back("worker:0", "few")
+    await asyncio.sleep(0.01)
+    assert (taken.count("few"), taken.count("slow")) == (3, 2 * TOOL_RUNS_MAX + 1)
+    runs[2 * TOOL_RUNS_MAX + 1].cancel()
+    places.give_back("worker:1", "slow")
+    await asyncio.sleep(0.01)
+    assert taken.count("slow") == 2 * TOOL_RUNS_MAX + 2, "a run that was given up leaves its turn to the next"
+    for task in runs:
+        task.cancel()
+    await asyncio.gather(*runs, return_exceptions=True)

@@ -27,6 +27,7 @@ EVENTS = [
     events.ReplyRecalled(1, "0", b"h" * 16, reply("r")),
     events.AttemptFailed(1, "row-1", 2, failure("throttled", status=429, retry_after_s=2.5), 0.5),
     events.GivenBack(1, "0", 2, 3, 4.5, "branch-1"),
+    events.ToolRunBegun(1, 2, "worker:0"),
     events.Observed(1, 2, {"a": [1, b"2", None]}, 12.5, failure("lost")),
     events.ChildJobEnded(1, 2, ["x"], 1, 2, 3, 4, failure("faulty"), 5),
     events.ResultsWritten(3, 300),

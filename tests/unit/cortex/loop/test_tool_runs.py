@@ -10,6 +10,7 @@ from cortex.state.program import tool
 from cortex.state.state import Observation, Status
 from cortex.values.limits import Limits
 from policies.failures.retry import RetryPolicy
+from policies.failures.timeout import TimeoutPolicy
 from tests.support.state_machine_harness import Stage, asked, failure, of, prompt, puppet
 
 QUICK = Limits(retry=RetryPolicy(base_s=1.0, attempts_max=3))
@@ -30,10 +31,10 @@ def deed(what: str) -> str:
 TOOLS = {"read": read, "deed": deed}
 
 
-def doer(name: str = "deed", **methods: object) -> Stage:
+def doer(name: str = "deed", tells_begun: bool = False, **methods: object) -> Stage:
     """A reply asks for one run of a tool."""
     absorb = lambda k, goal, reply: [RunTool(goal, name, {"what": reply.text})]  # noqa: E731
-    return Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, tools=TOOLS, **methods), QUICK)
+    return Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, tools=TOOLS, **methods), QUICK, tells_begun=tells_begun)
 
 
 def ran(stage: Stage, value: object = None, kind: str = "", at_s: float | None = None, **more: object) -> list:
@@ -113,6 +114,59 @@ def test_a_deed_that_may_have_been_done_is_not_done_again(kind):
     assert stage.goal(1).status == Status.FAILED
     assert stage.goal(1).failure.message == "effect unknown: no word from it"
     assert len(of(stage.said, commands.StartToolRun)) == 1
+
+
+def rejoined(begun: bool, **more: object) -> Stage:
+    """A job with a deed under way, whose channel has died; ``begun``: its journal knows that the deed had begun."""
+    stage = doer(**more)
+    stage.answer()
+    (command,) = of(stage.said, commands.StartToolRun)
+    if begun:
+        stage.turn(events.ToolRunBegun(command.goal, command.attempt, "worker:0"))
+    stage.turn(events.Rejoined(2))
+    return stage
+
+
+def test_a_deed_that_had_begun_when_its_channel_died_is_of_unknown_effect():
+    stage = rejoined(True, tells_begun=True)
+    assert stage.goal(1).failure.message == "effect unknown: the worker that ran deed died"
+
+
+def test_a_deed_that_never_began_is_run_when_its_channel_is_back():
+    stage = rejoined(False, tells_begun=True)
+    first, second = of(stage.said, commands.StartToolRun)
+    assert (first.key, first.told, second.told) == (second.key, True, True)
+    stage.turn(events.ToolRunBegun(first.goal, first.attempt), events.Rejoined(3))
+    assert stage.goal(1).status == Status.WAITING, "late news of the run that is not awaited any more"
+    stage.turn(events.ToolRunBegun(1, of(stage.said, commands.StartToolRun)[-1].attempt), events.Rejoined(4))
+    assert stage.goal(1).failure.message.startswith("effect unknown")
+
+
+def test_in_a_journal_that_tells_no_beginnings_any_deed_may_have_begun():
+    stage = rejoined(False)
+    assert not of(stage.said, commands.StartToolRun)[0].told
+    assert stage.goal(1).failure.message.startswith("effect unknown")
+
+
+def test_the_bounds_of_a_tool_are_its_own():
+    @tool(timeout_s=30, at_once=2)
+    def slow(what: str) -> str:
+        return what
+
+    seen = []
+    for name in ("deed", "slow"):
+        absorb = lambda k, goal, reply, name=name: [RunTool(goal, name, {"what": "x"})]  # noqa: E731
+        limits = Limits(timeout=TimeoutPolicy(floor_s=20.0, ceiling_s=20.0))
+        stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, tools={**TOOLS, "slow": slow}), limits)
+        (command,) = of(stage.answer(), commands.StartToolRun)
+        seen.append((command.timeout_s, command.at_once))
+    assert seen == [(3_600.0, 0), (30, 2)], "the time of an attempt at a provider is not a tool's"
+
+
+@pytest.mark.parametrize("bounds", [{"timeout_s": 0}, {"timeout_s": -1.0}, {"timeout_s": float("inf")}, {"at_once": 0}])
+def test_bounds_of_a_tool_that_make_no_sense_are_refused(bounds):
+    with pytest.raises(ValueError, match=next(iter(bounds))):
+        tool(**bounds)
 
 
 def test_a_deed_that_raised_says_what_it_raised():
