@@ -232,7 +232,7 @@ async def test_a_worker_that_runs_what_means_no_good_serves_the_next_and_is_not_
 
     async def ran(code: str) -> PieceOutcome:
         arguments = msgspec.msgpack.encode({"pieces": [{"code": code}], "names": {}, "bounds": {"time_s": 0.4}})
-        while not (blob := await worker.run("p", b"{}", "sandbox", arguments, "j/1/t", 30.0)):
+        while not (blob := await worker.run("p", b"{}", "sandbox", arguments, "j/1/t", 30.0)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # it begins only as many as it has children
         value, _, failure = msgspec.msgpack.decode(blob)
         assert failure is None
