@@ -245,6 +245,15 @@ def on_the_way(k: State) -> bool:
     return any(made.stand == SubmissionStatus.INTENDED for made in k.submissions.values())
 
 
+def nameless(k: State) -> bool:
+    """Return True if the provider may have a batch whose name nobody knows yet: then a job cannot end for good, since
+    the batch could not be cancelled. The provider works off what is not cancelled, and bills it.
+    """
+    return any(
+        made.stand in (SubmissionStatus.INTENDED, SubmissionStatus.DOUBTED) for made in k.submissions.values()
+    )
+
+
 def withdraw(k: State, out: Out) -> None:
     """Cancel all batches at the provider, because the job has ended for good. Files of a batch whose last result ended
     the job are deleted."""

@@ -66,7 +66,7 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
         if k.unhedged and k.paused is None:
             hedging.look(k, out)
         select(k, program, turn, out)
-    if not k.outcome and satisfied(k, program):
+    if not k.outcome and satisfied(k, program) and not (k.submissions and batch_submissions.nameless(k)):
         conclude(k, program)
     if k.terms.role_routes:
         route_lanes.see_pause(k)

@@ -31,6 +31,8 @@ class _Roads:
         self.there: dict[int, tuple[int, int]] = {}
         """Goals whose row is, or may be, at the provider: (number of the submission, attempt)."""
         self.names: dict[int, str] = {}
+        self.asking: set[int] = set()
+        """Submissions that only a person can decide."""
 
 
 class BatchesWatch(Observer):
@@ -44,6 +46,10 @@ class BatchesWatch(Observer):
         self._billed: Counter[str] = Counter()
         self._lost: set[str] = set()
         """Rows with unreadable results: whether they were paid for is unknown."""
+        self._withdrawn: Counter[str] = Counter()
+        """Rows that timed out while they were with the provider, by the number of their batches that were cancelled when
+        the job had ended: the provider may work them off and bill them, and a retry asks them again, as it does after a
+        call that timed out."""
         self._calm_s = 0.0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -59,7 +65,12 @@ class BatchesWatch(Observer):
             for event in batch:
                 self._event(record.name, k, roads, event)
         for command in out:
-            if type(command) is commands.SubmitBatch:
+            if type(command) is commands.CancelSubmission and (made := self._world.account.all.get(command.name)):
+                self._withdrawn.update(request.text for request in made.requests.values())
+            elif type(command) is commands.FinishJob and command.outcome == "complete":
+                if nameless := {number for number, _ in roads.there.values()} - roads.names.keys() - roads.asking:
+                    self._watch.say(f"{record.name} is complete, and nobody can cancel submission {min(nameless)}")
+            elif type(command) is commands.SubmitBatch:
                 self._submit(k, roads, command.number)
             elif type(command) is commands.Call and command.goal in roads.there:
                 number = roads.there[command.goal][0]
@@ -76,7 +87,10 @@ class BatchesWatch(Observer):
             roads.names[event.number] = event.name
         elif isinstance(event, (events.SubmissionRejected, events.ResultsCollected)):
             roads.there = {goal: at for goal, at in roads.there.items() if at[0] != event.number}
-        elif type(event) is events.SubmissionUnreadable and k.paused is None and not k.outcome:
+        elif type(event) is events.SubmissionUnreadable:
+            roads.asking.add(event.number)
+            if k.paused is not None or k.outcome:
+                return
             self._watch.say(f"{job} goes on and asks nobody, though submission {event.number} cannot be decided")
 
     def _submit(self, k: State, roads: _Roads, number: int) -> None:
@@ -110,7 +124,7 @@ class BatchesWatch(Observer):
         """A row of a batch was answered."""
         if request.batched:
             self._billed[request.text] += 1
-            if self._billed[request.text] > 1 and request.text not in self._lost:
+            if self._billed[request.text] > 1 + self._withdrawn[request.text] and request.text not in self._lost:
                 self._watch.say(f"{request.text!r} is paid {self._billed[request.text]} times in batches")
 
     # -- events that are due

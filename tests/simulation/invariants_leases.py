@@ -383,7 +383,7 @@ class LeasesWatch(Observer):
 
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""
-        name = route_name(request.endpoint, "", "m")
+        name = route_name(request.endpoint, "", request.model)
         out = self._routes.get(name)
         cortex = self._world.lives.get("cortex")
         if request.batched or out is None or out.state != BreakerState.OPEN or cortex is None:

@@ -29,13 +29,14 @@ SOON_S = 0.02
 class Request:
     """Request as the provider sees it."""
 
-    __slots__ = ("batched", "began_s", "endpoint", "life", "text", "timeout_s")
+    __slots__ = ("batched", "began_s", "endpoint", "life", "model", "text", "timeout_s")
 
     def __init__(
-        self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float, batched: bool = False
-    ) -> None:
+        self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float, batched: bool = False,
+        model: str = "m",
+    ) -> None:  # fmt: skip
         self.endpoint, self.text, self.life, self.began_s, self.timeout_s = endpoint, text, life, began_s, timeout_s
-        self.batched = batched
+        self.batched, self.model = batched, model
 
 
 class Pool:
@@ -209,7 +210,8 @@ class SimModel:
         return self._provider.rate(self.endpoint)
 
     async def call(self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Any = None) -> Any:
-        request = Request(self.endpoint, spoken(body), self._life, self._loop.time(), timeout_s)
+        model = _decoder.decode(body).model
+        request = Request(self.endpoint, spoken(body), self._life, self._loop.time(), timeout_s, model=model)
         return await self._provider.answer(request)
 
     async def count_tokens(self, body: bytes) -> int | None:
@@ -232,6 +234,7 @@ class _Content(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     messages: list[_Content]
+    model: str = "m"
 
 
 _decoder = msgspec.json.Decoder(_Body)

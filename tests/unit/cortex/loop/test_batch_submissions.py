@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cortex.loop.batch_submissions import custom_id
@@ -364,6 +365,23 @@ def test_a_cancelled_job_waits_until_it_knows_what_to_cancel() -> None:
         commands.CancelSubmission(1, 0, "b1")
     ]
     assert made.k.outcome == "cancelled"
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_job_whose_rows_have_all_timed_out_ends_when_it_knows_what_to_cancel(doubted: bool, there: bool) -> None:
+    """The provider works off and bills what is not cancelled."""
+    made = Stage(Batch(), msgspec.structs.replace(LIMITS, goal_timeout_s=10.0), streams=True, route=BATCHED)
+    made.turn(fed("a", "b", ended=True))
+    made.turn(events.SubmissionIntended(1, 0, keys(made), "b0"))
+    if doubted:
+        made.turn(events.SubmissionUncertain(1, failure(FailureKind.TRANSIENT)))
+    made.turn(events.Ticked(), at_s=made.k.at_s + 60.0)
+    assert (made.k.live, made.k.outcome) == (0, ""), "every row has its result, and the batch may be there"
+    news = events.SubmissionAccepted(1, "b1") if there else events.SubmissionRejected(1, failure(FailureKind.LOST))
+    out = made.turn(news)
+    assert of(out, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")] * there
+    assert (made.k.outcome, made.k.submissions) == ("complete", {})
 
 
 def test_a_batch_that_was_cancelled_at_the_provider_is_not_sent_again_unasked() -> None:
