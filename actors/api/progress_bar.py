@@ -13,9 +13,11 @@ from typing import Any, TextIO
 
 import msgspec
 
+from actors.common.terminal import console
 from actors.common.tolerant_stream import tolerant
 from actors.monitoring.deadline_monitor import risk_words
 from actors.monitoring.throughput import ThroughputEstimator, of_job
+from cortex.values.display import one_line
 from policies.estimates.price import usd_text
 
 LINE_EVERY_S = 5.0
@@ -57,7 +59,7 @@ class ProgressBar:
         if now_s >= self._next_line_s and still != self._last:
             self._next_line_s, self._last = now_s + LINE_EVERY_S, still
             text = _line(reported) if self._form == "text" else msgspec.json.encode({"progress": reported}).decode()
-            print(text, file=self._stream, flush=True)
+            print(one_line(text), file=self._stream, flush=True)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Return the shown figures as fields, for a line of JSON or another display.
@@ -83,6 +85,7 @@ class ProgressBar:
             from actors.observability.logs.formatting import line_of
 
             line = line_of(line, "cortex.program")
+        line = one_line(line)
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
@@ -102,11 +105,9 @@ class ProgressBar:
 
     def _draw(self, facts: dict[str, Any]) -> None:
         if self._live is None:
-            from rich.console import Console
             from rich.live import Live
 
-            console = Console(file=self._stream)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live = Live(console=console(self._stream), auto_refresh=False, transient=True)
             self._live.start()
         self._live.update(self._drawn(facts), refresh=True)
 

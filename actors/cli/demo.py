@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 import cortex
+from actors.common.terminal import console
 from actors.providers.registry import LOCAL, SIMULATED, row_of
 
 ROWS: Final = Path(__file__).with_name("demo_rows.csv")
@@ -97,7 +98,6 @@ def chosen_model() -> tuple[str, str]:
 
 def show(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, str]]) -> None:
     """Print the answers as a table on the terminal, the surest first."""
-    from rich.console import Console
     from rich.table import Table
 
     titles = {row[ID]: row for row in rows}
@@ -108,7 +108,7 @@ def show(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, str]]
         sign = "right" if topic == row[FIELD] else "wrong"
         shown = "" if chance is None else f"{chance:.2f}"
         table.add_row(row[ID], row["title"], topic or f"none: {result['error']}", shown, row[FIELD], sign)
-    Console().print(table)
+    console().print(table)
 
 
 def main() -> int:

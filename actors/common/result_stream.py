@@ -7,12 +7,15 @@ one line says why, and the exit code is not 0. A reader that has read enough (``
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
 from typing import Any
 
+from actors.common.terminal import StyledStream
 from actors.common.tolerant_stream import ERRORS
+from cortex.values.display import printable
 
 CLOSED = "is closed"
 """Reason of a failure where the process began without a standard output (``>&-``)."""
@@ -28,8 +31,8 @@ class OutputClosed(Exception):
 class ResultStream(io.TextIOBase):
     """Text stream over ``stream``; None: standard output is closed.
 
-    Characters that the encoding of the stream lacks are written as escapes. ``stops``: a reader that is gone raises
-    ``OutputClosed``.
+    Control characters, and characters that the encoding of the stream lacks, are written as escapes. ``stops``: a
+    reader that is gone raises ``OutputClosed``.
     """
 
     def __init__(self, stream: Any, *, stops: bool = False) -> None:
@@ -57,10 +60,23 @@ class ResultStream(io.TextIOBase):
         """Binary stream below, with the same failures."""
         return self._binary
 
+    @property
+    def rich_proxied_file(self) -> Any:
+        """Stream for rich, whose own escape sequences pass: rich looks for this name (``Console.file``)."""
+        return StyledStream(self, self.write_styled)
+
     def write(self, text: str) -> int:
         """Write ``text``, or record why it cannot be written. Return its length in either case."""
+        return self.write_styled(printable(text))
+
+    def write_styled(self, text: str) -> int:
+        """Write ``text`` with its escape sequences."""
         self.carry(lambda: self._written(text))
         return len(text)
+
+    def write_data(self, text: str) -> None:
+        """Write ``text`` to the letter for another program; printable on a terminal."""
+        self.write(text) if self.isatty() else self.write_styled(text)
 
     def flush(self) -> None:
         """Flush the stream, or record why it cannot be flushed."""
@@ -115,9 +131,15 @@ class _Binary(io.BufferedIOBase):
 
     def __init__(self, text: ResultStream) -> None:
         self._text = text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(self, some: Any) -> int:
-        """Write bytes, or record why they cannot be written. Return their number in either case."""
+        """Write bytes, or record why they cannot be written. Return their number in either case. A terminal gets
+        printable text.
+        """
+        if self._text.isatty():
+            self._text.write(self._decoder.decode(bytes(some)))
+            return len(some)
         self._text.carry(lambda: self._text.inner.buffer.write(some))
         return len(some)
 

@@ -11,6 +11,9 @@ import os
 import sys
 from typing import Any, TextIO
 
+from actors.common.terminal import StyledStream
+from cortex.values.display import printable
+
 ERRORS = (OSError, ValueError, AttributeError)
 """Errors of a write that nobody can read: a closed pipe or a full disk, a closed stream, and no stream at all."""
 
@@ -18,7 +21,7 @@ ERRORS = (OSError, ValueError, AttributeError)
 class TolerantStream(io.TextIOBase):
     """Text stream that drops what cannot be written. ``stream``: the stream to write to; None drops everything.
 
-    Characters that the encoding of the stream lacks are written as escapes.
+    Control characters, and characters that the encoding of the stream lacks, are written as escapes.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -34,8 +37,17 @@ class TolerantStream(io.TextIOBase):
         """Handler of characters that the encoding lacks."""
         return "backslashreplace"
 
+    @property
+    def rich_proxied_file(self) -> Any:
+        """Stream for rich, whose own escape sequences pass: rich looks for this name (``Console.file``)."""
+        return StyledStream(self, self.write_styled)
+
     def write(self, text: str) -> int:
         """Write ``text`` if the stream takes it. Return its length in either case."""
+        return self.write_styled(printable(text))
+
+    def write_styled(self, text: str) -> int:
+        """Write ``text`` with its escape sequences."""
         try:
             self._stream.write(text)
         except UnicodeEncodeError:

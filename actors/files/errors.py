@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+from cortex.values.display import printable
 
 
 class SinkError(Exception):
@@ -30,22 +30,3 @@ class SourceError(Exception):
 
 class WrongEncoding(SourceError):
     """Input that is surely in another encoding than the one in which it is read. The message has the option to give."""
-
-
-def printable(text: str) -> str:
-    """Return a text with each control character escaped, ``\\x00`` or ``\\u202e``, so that a terminal shows it.
-
-    Escaped are control characters but line breaks and tabs, halves of surrogate pairs, and the characters that turn the
-    direction of a text (https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing).
-    """
-    return text if text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(each: str) -> str:
-    hidden = unicodedata.category(each) in ("Cc", "Cs") or unicodedata.bidirectional(each) in _TURNS
-    if not hidden or each in "\n\t":
-        return each
-    return f"\\x{ord(each):02x}" if ord(each) < 256 else f"\\u{ord(each):04x}"
-
-
-_TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})

@@ -22,6 +22,7 @@ from actors.top.labels import (
 )
 from actors.top.layout import Column, SignalCurve, TableRow, TopTable
 from actors.top.sources import ClusterSnapshot, JobSnapshot, TopSnapshot
+from cortex.values.display import printable
 
 SORTS = ("latest", "name", "rate", "cost", "failed")
 _ALIVE = ("running", "detached")
@@ -54,7 +55,20 @@ def screen(seen: TopSnapshot, cluster: str = "", sort: str = "latest") -> Screen
         _key(each, name): curves(readings) for each in seen.clusters for name, readings in each.status["routes"].items()
     }
     where = f"cluster {cluster}, {seen.state}" if cluster else seen.state
-    return Screen(title, where, tables, found, seen.trouble)
+    return _shown(Screen(title, where, tables, found, seen.trouble))
+
+
+def _shown(value: Any) -> Any:
+    """Return a value with all its texts printable: names and messages are of others."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, tuple):
+        return tuple(map(_shown, value))
+    if isinstance(value, dict):
+        return {_shown(key): _shown(each) for key, each in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return type(value)(*(_shown(getattr(value, name)) for name in value.__struct_fields__))
+    return value
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------

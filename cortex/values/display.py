@@ -1,13 +1,23 @@
-"""Shortened values for people: previews of prompts and replies."""
+"""Values for people: previews of prompts and replies, and texts of others as a terminal may show them."""
 
 from __future__ import annotations
 
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
 import msgspec
 
-from cortex.values.limits import Route
+if TYPE_CHECKING:
+    from cortex.values.limits import Route
 
 PREVIEW_CHARACTERS = 100
 """Length of a preview in characters."""
+_HIDDEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Categories of characters that steer a terminal or end a line: control characters (C0, DEL, C1), halves of surrogate
+pairs, line and paragraph separators."""
+_TURNS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+"""Characters that change the direction of a text: ``Bidi_Control`` of Unicode
+(https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing), and the byte order mark."""
 
 
 def simulated(route: Route) -> bool:
@@ -41,3 +51,23 @@ def clipped(text: str, length: int = PREVIEW_CHARACTERS) -> str:
     """Return the text on one line, cut to ``length`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Return a text with each control character escaped, ``\\x1b`` or ``\\u202e``, so that it cannot steer a terminal.
+
+    Line breaks and tabs stay. A terminal acts on C0 and C1 alone: no escape sequence begins without one of them
+    (ECMA-48, 5.3). JSON stays the same JSON: it holds no raw C0, and what lies above is escaped as JSON has it.
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def one_line(text: str) -> str:
+    """Return `printable` text whose further lines, if any, are indented: no line of it can pass for one of ours."""
+    return printable(text).replace("\n", "\n    ")
+
+
+def _shown(each: str) -> str:
+    if each in "\n\t" or (unicodedata.category(each) not in _HIDDEN and each not in _TURNS):
+        return each
+    return f"\\x{ord(each):02x}" if ord(each) < 0x20 else f"\\u{ord(each):04x}"

@@ -7,12 +7,12 @@ from collections import Counter
 
 import msgspec
 
-from actors.cli.inspection.timeline_text import tame
 from actors.cli.jobs.settings import cluster_of, given_addresses, metrics_from_of, named_folder, provider_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
+from actors.common.terminal import console
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Check, DoctorOptions, Finding, examine
 from actors.providers.credentials.base_url import read_server_url
@@ -86,14 +86,12 @@ def _secrets(asked: DoctorOptions) -> list[Credential]:
 
 
 def _show(found: list[Finding]) -> None:
-    console = None
+    styled = None
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(highlight=False)
+        styled = console(highlight=False)
     for finding in found:
-        text = tame(f"{finding.message}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
-        if console is None:
+        text = finding.message + (f": {finding.do}" if finding.do and finding.state != "ok" else "")
+        if styled is None:
             print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {text}")
             continue
         from rich.table import Table
@@ -104,7 +102,7 @@ def _show(found: list[Finding]) -> None:
         table.add_column(width=_WIDTH)
         table.add_column(ratio=1)
         table.add_row(Text(finding.state, style=_STYLES[finding.state]), Text(finding.check), Text(text))
-        console.print(table)
+        styled.print(table)
     states = Counter(finding.state for finding in found)
     sys.stdout.flush()
     print_error(f"{states['wrong']} wrong, {states['warning']} warnings, {states['ok']} in order")

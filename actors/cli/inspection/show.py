@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.inspection.text_lines import OutputLines, time_of
-from actors.cli.inspection.timeline_text import details, heading, tame
+from actors.cli.inspection.timeline_text import details, heading
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import headline, why
 from actors.cli.jobs.settings import named_folder
@@ -97,7 +97,7 @@ def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
     lines = (line for line in turns_of(source, max(0, first - 1)) if _loud(line))
     some = list(islice(lines, wanted.count)) if first else list(deque(lines, maxlen=wanted.count))
     for line in some:
-        print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
+        print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {'; '.join(line['said'])}")
     left = source.seq - len(some)
     if left:
         print_error(
@@ -224,7 +224,7 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         row = f"row {each['row']}" if each["row"] else ""
         goal = f"goal:{each['goal']}" if each["goal"] else "refused"
         text = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
-        print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}"))
+        print(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}")
     if not options.as_json:
         more = f": `{advised(folder, 'inspect', wanted.job)} goal:N` shows the history of a goal" if count else ""
         found = f"{count:,} failed of the goals and rows of {wanted.job}{more}"

@@ -27,6 +27,7 @@ from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, Store
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
 from actors.ports.runtime import ClusterError, Peer
+from cortex.values.display import one_line
 
 UNREADABLE = "unreadable"
 NOT_BEGUN = "not begun"
@@ -118,7 +119,7 @@ def status(job: str, options: Options) -> int:
         print(standing.as_json(STATUS_FIELDS))
         return COMPLETE
     for name, text in particulars(folder, job, standing, seen, time.time()):
-        print(f"{name:<10}{text}")
+        print(f"{name:<10}{one_line(text)}")
     return COMPLETE
 
 

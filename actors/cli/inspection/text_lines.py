@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from actors.cli.inspection.timeline_text import tame
+from actors.common.terminal import console
 
 _LABEL = 12
 
@@ -22,13 +22,10 @@ class OutputLines:
     def __init__(self) -> None:
         self._console: Any = None
         if sys.stdout.isatty():
-            from rich.console import Console
-
-            self._console = Console(highlight=False)
+            self._console = console(highlight=False)
 
     def line(self, style: str, indent: int, text: str) -> None:
         """Print a line."""
-        text = tame(text)
         if self._console is None:
             print(" " * indent + text)
             return
@@ -42,9 +39,9 @@ class OutputLines:
         margin = 4 + _LABEL
         first, *rest = text.split("\n")
         if self._console is None:
-            print(f"    {label:<{_LABEL}}{tame(first)}")
+            print(f"    {label:<{_LABEL}}{first}")
             for line in rest:
-                print(" " * margin + tame(line))
+                print(" " * margin + line)
             return
         from rich.table import Table
         from rich.text import Text
@@ -52,5 +49,5 @@ class OutputLines:
         table = Table.grid(padding=0)
         table.add_column(width=margin)
         table.add_column(ratio=1)
-        table.add_row(Text(f"    {label}", style="dim"), Text(tame(text)))
+        table.add_row(Text(f"    {label}", style="dim"), Text(text))
         self._console.print(table)

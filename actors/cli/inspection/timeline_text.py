@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,19 +13,6 @@ from policies.estimates.price import usd_text
 Facts = dict[str, Any]
 Lines = Iterator[tuple[str, str]]
 """Pairs of a label (may be empty) and a text."""
-
-_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def tame(text: str) -> str:
-    """Return a text of a model or user with control characters escaped, so that it cannot steer a terminal."""
-    return _HOSTILE.sub(_written_out, text)
-
-
-def _written_out(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
-
 
 def json_text(value: Any) -> str:
     """Return a value on one line: a text as it is, any other value as JSON."""

@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from actors.common.errors import USAGE, CommandError
-from actors.files.errors import printable
+from cortex.values.display import one_line
 
 if TYPE_CHECKING:
     from actors.providers.credentials.credential import Credential
@@ -39,9 +39,16 @@ def speak(form: str) -> None:
 
 def print_error(line: str, *, error: bool = False) -> None:
     """Print one line on standard error: text, or a JSON object like those of the logs. ``error``: the line ends the
-    command. Control characters are escaped."""
-    line = printable(line)
+    command. Control characters are escaped, and further lines indented."""
+    line = one_line(line)
     print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
+
+
+def print_data(text: str) -> None:
+    """Print a text for another program on standard output, to the letter; control characters are escaped where it is a
+    terminal."""
+    getattr(sys.stdout, "write_data", sys.stdout.write)(text)
+    sys.stdout.flush()
 
 
 def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> str:

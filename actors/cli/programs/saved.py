@@ -10,7 +10,7 @@ import cortex
 from actors.cli.jobs.programs import built, parameters_of
 from actors.cli.jobs.settings import folder_of
 from actors.cli.jobs.texts import files_of
-from actors.cli.options.errors import COMPLETE, FAILED, print_error
+from actors.cli.options.errors import COMPLETE, FAILED, print_data, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.history.catalog import last_state
@@ -83,7 +83,7 @@ def show(name: str, folder: str, options: Options) -> int:
     """Run ``cortex program show`` and return the exit code."""
     path = place_of(name, folder)
     read(path)
-    print(path.read_text("utf-8"), end="")
+    print_data(path.read_text("utf-8"))
     return COMPLETE
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from actors.cli.jobs.texts import standard_input
-from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, print_error
+from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, print_data, print_error
 from actors.cli.options.options import Options
 from actors.cli.remote.package import JOB_FILE, JobPackage, package
 from actors.cli.run.execute import answer_text
@@ -261,7 +261,7 @@ class _SubmissionFollower:
             text = msgspec.json.encode(facts).decode()
             print(text, file=sys.stderr if self._output == "-" else sys.stdout, flush=True)
         elif not facts.get("output") and facts.get("answer") is not None:
-            print(answer_text(facts["answer"]), flush=True)
+            print_data(answer_text(facts["answer"]) + "\n")
         return self._stopped or (ended.code if ended.code is not None else FAILED)
 
     def _patiently(self) -> JobSubmission | None:

@@ -13,7 +13,7 @@ from actors.api.session import Session
 from actors.cli.jobs.job_state import forget_spool, standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline, last_failed, why
 from actors.cli.jobs.settings import notify_of, share_of
-from actors.cli.options.errors import PARTIAL, error_line, never_show, print_error
+from actors.cli.options.errors import PARTIAL, error_line, never_show, print_data, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
@@ -198,7 +198,7 @@ def show_answer(status: JobStatus, options: Options) -> None:
     if options.as_json:
         print(status.as_json(), file=sys.stderr if output == "-" else sys.stdout, flush=True)
     elif not output and status.answer is not None:
-        print(answer_text(status.answer), flush=True)
+        print_data(answer_text(status.answer) + "\n")
 
 
 def answer_text(answer: Any) -> str:

@@ -6,6 +6,7 @@ the last flush. In gzip each flush ends a member, so that the file can be trunca
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -23,6 +24,7 @@ import msgspec
 from actors.files.errors import SinkClosed, SinkError, SinkFailed, SinkFull
 from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
 from actors.files.sinks.results_recovery import GZIP_BITS, held
+from cortex.values.display import printable
 
 GZIP_LEVEL: Final = 6
 
@@ -299,8 +301,12 @@ class _StreamTarget:
     def __init__(self, stream: BinaryIO, lent: bool) -> None:
         self._stream = stream
         self._lent = lent
+        self._shown = codecs.getincrementaldecoder("utf-8")("replace") if stream.isatty() else None
+        """Decoder of what a terminal is shown, which is printable text and no longer a result to the letter."""
 
     def put(self, some: bytes) -> None:
+        if self._shown is not None:
+            some = printable(self._shown.decode(some)).encode()
         self._stream.write(some)
 
     def sync(self) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from actors.common.errors import UserError
 from actors.providers.credentials.credential import Credential
+from cortex.values.display import printable
 
 OURS: Final = "cortex"
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -80,7 +81,7 @@ def text_of(found: Mapping[str, Any]) -> str:
     named = " ".join(
         f"{name}={value}" for name, value in found.items() if name not in ("time", "level", "logger", "message")
     )
-    return " ".join(" ".join([*head, f"({named})" if named else ""]).split())
+    return printable(" ".join(" ".join([*head, f"({named})" if named else ""]).split()))
 
 
 def line_of(message: str, logger: str, level: int = logging.INFO) -> str:

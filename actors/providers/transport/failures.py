@@ -20,6 +20,7 @@ from actors.providers.remedies import ADDRESS, LIMIT, MODEL, PAGE
 from actors.providers.transport.body import json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
+from cortex.values.display import printable
 from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.told_retry import obeyed
@@ -214,7 +215,7 @@ class FailureReader:
     def line(self, text: str, remedy: str = "") -> str:
         """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters. It ends in ``remedy``, a clause
         that says what to do."""
-        message = " ".join(self.redact(text).split())
+        message = printable(" ".join(self.redact(text).split()))
         end = f": {remedy}" if remedy else ""
         most = MESSAGE_CHARS_MAX - len(end)
         if len(message) > most:
