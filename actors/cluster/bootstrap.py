@@ -267,6 +267,27 @@ def lean(node_class: type[Any]) -> Iterator[None]:
             setattr(node_class, name, method)
 
 
+@contextlib.contextmanager
+def loopback(services: Any) -> Iterator[None]:
+    """Make Ray keep 127.0.0.1 as the address of a node, so that no process of a private Ray listens elsewhere.
+
+    ``ray.init`` replaces a local address by that of the network, for nodes on other machines
+    (``ray._private.services.resolve_ip_for_localhost``, Ray 2.60), and gcs, raylet and actors then listen on all
+    interfaces. With 127.0.0.1 each of them binds to it (https://github.com/ray-project/ray/pull/59852). ``services``:
+    Ray's module; in a release without that function nothing is changed.
+    """
+    name = "resolve_ip_for_localhost"
+    kept = getattr(services, name, None)
+    if kept is None:
+        yield
+        return
+    setattr(services, name, lambda host: host)
+    try:
+        yield
+    finally:
+        setattr(services, name, kept)
+
+
 def take_signals_back() -> None:
     """Restore the signal handlers of this process: Ray's handler, set in front of them, prints a stack trace on
     SIGTERM.

@@ -36,6 +36,7 @@ from actors.cluster.bootstrap import (
     environment,
     first_line,
     lean,
+    loopback,
     see_same,
     take_signals_back,
     token_environ,
@@ -98,7 +99,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> RayConnection:
 def _private(environ: Mapping[str, str]) -> RayConnection:
     private = PrivateRay.prepare()
     try:
-        with environment(environ, private.environ()), lean(Node):
+        with environment(environ, private.environ()), lean(Node), loopback(services):
             _init(
                 address="local", _temp_dir=private.rays, _node_ip_address="127.0.0.1", include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES, num_cpus=ACTORS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,52 @@ def test_a_job_that_ends_leaves_the_private_ray_to_the_other_job_of_its_process(
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['branch:0', 'branch:1', 'cortex'] 0", done.stdout + done.stderr
     assert done.stderr == ""
+
+
+LISTENING = """
+import asyncio, contextlib, os, socket
+from pathlib import Path
+from actors.runtime.ray_runtime import start_runtime
+
+def listening():
+    names = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":  # LISTEN: include/net/tcp_states.h of Linux
+                raw = bytes.fromhex(fields[1].partition(":")[0])
+                words = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+                names[fields[9]] = socket.inet_ntop(socket.AF_INET if table == "tcp" else socket.AF_INET6, words)
+    return names
+
+async def look():
+    runtime = await start_runtime("local", {})
+    pids = [os.getpid(), *(int(pid) for pid, _ in runtime._connection.private.processes())]
+    for name in await runtime.names(""):
+        pids.append(int((await runtime.peer(name).ask("hello"))[1]))
+    names, found = listening(), []
+    for pid in pids:
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if (link := os.readlink(each)).startswith("socket:["):
+                    found.append(names.get(link[8:-1]))
+    print(sum(each is not None for each in found) > 3, sorted({each for each in found if each}), flush=True)
+    await runtime.close()
+
+asyncio.run(look())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.long
+def test_no_process_of_a_private_ray_listens_on_the_network() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENING], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said, _, addresses = done.stdout.strip().partition(" ")
+    assert said == "True", "nothing listens: the test looks at the wrong processes"
+    assert not set(json.loads(addresses.replace("'", '"'))) - {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, addresses
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from actors.files.chat_lines.line import LOOKED_AT, ChatLineRules, OpenAILineRul
 from actors.files.chat_lines.other_lines import EmbeddingsLineRules, ResponsesLineRules
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
-from actors.files.errors import SourceError, printable
+from actors.files.errors import SourceError
 from actors.files.format_hints import ARRAY, HEAD_BYTES, wrong_file, wrong_form
 from actors.files.line_reader import InputFile, LineReader
 from cortex.state.events import Row
 from cortex.values.chat_form.request import CHAT, EMBEDDINGS, RESPONSES
+from cortex.values.display import printable
 
 __all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceError", "SourceWindow"]
 

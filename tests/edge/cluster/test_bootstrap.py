@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +22,7 @@ from actors.cluster.bootstrap import (
     environment,
     first_line,
     lean,
+    loopback,
     token_environ,
 )
 from actors.ports.runtime import ClusterError
@@ -215,3 +217,15 @@ async def test_a_private_ray_has_room_for_as_many_branches_as_the_machine_has_co
     alone = object.__new__(ray_runtime.RayRuntime)
     alone.cluster = "local"
     assert await alone.cores() == 5
+
+
+def test_ray_keeps_the_local_address_while_a_private_one_starts() -> None:
+    resolve = lambda host: "192.0.2.2"  # noqa: E731
+    services = SimpleNamespace(resolve_ip_for_localhost=resolve)
+    with pytest.raises(ValueError, match="inside"), loopback(services):
+        assert services.resolve_ip_for_localhost("127.0.0.1") == "127.0.0.1"
+        raise ValueError("inside")
+    assert services.resolve_ip_for_localhost is resolve
+    other = SimpleNamespace()
+    with loopback(other):
+        assert vars(other) == {}, "a release without it starts as it did"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.files.errors import SourceError, printable
+from actors.files.errors import SourceError
+from cortex.values.display import printable
 
 
 @pytest.mark.parametrize(
