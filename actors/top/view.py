@@ -55,7 +55,8 @@ def screen(seen: TopSnapshot, cluster: str = "", sort: str = "latest") -> Screen
         _key(each, name): curves(readings) for each in seen.clusters for name, readings in each.status["routes"].items()
     }
     where = f"cluster {cluster}, {seen.state}" if cluster else seen.state
-    return _shown(Screen(title, where, tables, found, seen.trouble))
+    shown: Screen = _shown(Screen(title, where, tables, found, seen.trouble))
+    return shown
 
 
 def _shown(value: Any) -> Any:

@@ -227,9 +227,9 @@ class Worker:
             thread.add_done_callback(partial(self._over, counted_as[0]))
             await asyncio.wait({thread}, timeout=timeout_s)
             if thread.done():
-                value, error = thread.result()
-                if error is not None:
-                    raise error
+                value, raised = thread.result()
+                if raised is not None:
+                    raise raised
                 value = to_plain(value)
             else:
                 failure = Failure(FailureKind.TIMED_OUT, f"effect unknown: {tool} ran for more than {timeout_s:.0f} s")
