@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from cortex.calls.reply_tokens import named_chances
 from cortex.values.json_schema.structured import structured_form
 from cortex.values.plain_values import to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
@@ -140,6 +141,27 @@ class _TurnAnswer(AnswerType):
 
     def value(self, kept: Any) -> Any:
         return msgspec.convert(kept, Said)
+
+
+class VoteType(AnswerType):
+    """Type of a vote: the answer, and the probability of each choice where the model gave it
+    (``policies.decisions.pooled_votes``)."""
+
+    __slots__ = ()
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Values by the words that name them; empty for a type that lists none."""
+        return {"true": True, "false": False} if self.type_ is bool else self._choices
+
+    def read(self, reply: Reply, *, brief: bool = False) -> Any:
+        answer, choices = super().read(reply, brief=brief), self.choices
+        place = next((at for at, each in enumerate(choices.values()) if to_plain(each) == answer), -1)
+        chances = named_chances(reply.body, reply.text.strip(), [*choices], place) if place >= 0 else []
+        return [answer, place, chances]
+
+    def value(self, kept: Any) -> Any:
+        return kept
 
 
 TEXT = AnswerType(None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cortex.flows.answer_types import TURN_ANSWER, kind_of, returns_of, value_to_plain
+from cortex.flows.answer_types import TURN_ANSWER, AnswerType, VoteType, kind_of, returns_of, value_to_plain
 from cortex.flows.awaitables import (
     AwaitGroup,
     CallFailed,
@@ -23,16 +23,20 @@ from cortex.flows.awaitables import (
     TimerRequest,
     ToolRequest,
 )
+from cortex.flows.vote_group import VoteGroup
 from cortex.state.program import Program
 from cortex.values.conversation import Conversation, ToolResult
 from cortex.values.plain_values import to_plain
 from cortex.values.prompt import Part, Prompt, Role
 from cortex.values.reply import Malformed, ToolUse
 from policies.decisions.join import Join
+from policies.decisions.pooled_votes import PROBABILITY, VOTES_BY
 
 if TYPE_CHECKING:
     from cortex.flows.runner import FlowRun
 
+TOP_LOGPROBS = 20
+"""Alternatives that are asked for each token of a vote: the most that OpenAI gives."""
 AT_ONCE = 1_000
 """Default number of entries of one map that run together, so that a million entries need little memory."""
 APPROVAL = "approve:"
@@ -51,7 +55,7 @@ class Context:
     def ask(
         self, prompt: str | Prompt | Conversation, returns: Any = None, *, system: str = "", model: str = "",
         params: dict[str, Any] | None = None, max_tokens: int | None = None, samples: int = 1, sample: int = 0,
-        again: int | None = None, on_failure: str = "raise", on_cut: str = "fail",
+        again: int | None = None, on_failure: str = "raise", on_cut: str = "fail", votes_by: str = "",
     ) -> FlowAwaitable:  # fmt: skip
         """Make one bounded call; await it for its answer.
 
@@ -65,7 +69,10 @@ class Context:
         For a ``Conversation`` the answer is a ``Said``: its text, and the tool uses that it requests.
 
         Equal questions get the same stored answer: ``sample`` numbers calls that shall differ. With ``samples`` above 1
-        the question is asked that many times, and the answer is a list.
+        the question is asked that many times, and the answer is a list; or with ``votes_by``, the one that wins: by
+        ``"count"`` of equal answers, or by ``"probability"``, the mean of the probabilities of the choices of a
+        ``Literal`` or a ``bool``, for which log probabilities are asked for, and a vote without them counts whole. With
+        ``on_failure="drop"`` it is None where no sample has an answer.
 
         A reply that is no whole answer has failed: ``kind`` of its ``CallFailed`` is ``cut`` (at ``max_tokens``),
         ``empty``, ``paused`` or ``tool_use``. With ``on_cut="keep"`` the text that came is the answer, and of a
@@ -88,12 +95,16 @@ class Context:
 
         how = on_cut, self._run.structured(model)
 
+        if votes_by:
+            form, kept = _voted(votes_by, form, kept, samples, on_failure)
         if samples == 1:
             return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep", *how)
 
         def question(index: int) -> CallRequest:
             return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False, *how)
 
+        if votes_by:
+            return VoteGroup(question, samples, on_failure=on_failure, by=votes_by, returns=returns_of(returns))
         return AwaitGroup(question, samples, on_failure=on_failure, at_once=samples)
 
     def map(
@@ -227,6 +238,22 @@ class Context:
     def log(self, *words: Any) -> None:
         """Log a line for observers of the job: once, not again in a replay."""
         self._run.log(" ".join(" ".join(map(str, words)).split("\n")))
+
+
+def _voted(
+    by: str, form: AnswerType, params: dict[str, Any] | None, samples: int, on_failure: str
+) -> tuple[VoteType, dict[str, Any] | None]:  # fmt: skip
+    """Return type and parameters of votes. Raises ``ValueError`` for votes that cannot decide."""
+    if by not in VOTES_BY:
+        raise ValueError(f"votes_by is one of {', '.join(VOTES_BY)}, not {by!r}")
+    if samples < 2 or on_failure == "keep" or form is TURN_ANSWER:
+        raise ValueError("votes_by decides between answers: give samples of 2 or more, and no on_failure='keep'")
+    vote = VoteType(form.type_)
+    if by != PROBABILITY:
+        return vote, params
+    if not vote.choices:
+        raise ValueError("votes_by='probability' needs listed choices: give returns=Literal[…], or bool")
+    return vote, {"logprobs": True, "top_logprobs": TOP_LOGPROBS} | (params or {})
 
 
 def returned_by(function: Callable[..., Any]) -> Any:

@@ -25,7 +25,7 @@ of blocks), ``stop_reason`` (one of those below, or another one of ``cortex.valu
 ``input_tokens`` leaves out the tokens that were read from or written to a cache: they are counted in
 ``cache_read_input_tokens`` and ``cache_creation_input_tokens``; tokens of reasoning are part of ``output_tokens``. A
 reply to a request with ``logprobs`` has a field of that name, where the provider gives log probabilities
-(``cortex.programs.parts.token_logprobs``).
+(``cortex.calls.reply_tokens``).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def canonical_reply(
 
     ``content``: blocks, as ``{"type": "text", "text": …}``. ``stop_reason``: one of ``cortex.values.canonical``.
     ``name``: the provider's own id of the reply; empty: none. ``logprobs``: log probabilities of its tokens
-    (``cortex.programs.parts.token_logprobs``); None: none.
+    (``cortex.calls.reply_tokens``); None: none.
     """
     counts = {
         "input_tokens": usage.input_tokens,

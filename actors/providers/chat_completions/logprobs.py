@@ -1,4 +1,4 @@
-"""Log probabilities in completions, as the canonical reply holds them (``cortex.programs.parts.token_logprobs``).
+"""Log probabilities in completions, as the canonical reply holds them (``cortex.calls.reply_tokens``).
 
 The form: ``ChoiceLogprobs`` of the package ``openai`` 3.57; for each token its text, its bytes, ``logprob`` and
 ``top_logprobs``. Differences between servers:

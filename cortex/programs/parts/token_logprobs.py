@@ -1,8 +1,5 @@
-"""Log probabilities of a reply's tokens, and the probability of a value within its text.
-
-A canonical reply (``cortex.values.canonical``) whose provider was asked for them has a field ``logprobs``: a list of
-``[token, logprob, [[token, logprob], …]]``, the last one the most likely tokens of that place. A token is its text, or
-a list of its bytes where these are no whole UTF-8. The formula is ``policies.decisions.choice_probability``.
+"""Probability of a value within a reply's text, from the log probabilities of its tokens
+(``cortex.calls.reply_tokens``). The formula is ``policies.decisions.choice_probability``.
 """
 
 from __future__ import annotations
@@ -13,42 +10,22 @@ from typing import Any, Final
 
 import msgspec
 
+from cortex.calls.reply_tokens import joined, tokens_of
 from cortex.values.json_schema.checks import identity_of
 from cortex.values.reply import Malformed
 from cortex.values.schema import json_text
 from policies.decisions.choice_probability import TokenChances, choice_distribution, choice_probability
 
-_Token = str | list[int]
-
-
-class _Listed(msgspec.Struct, gc=False):
-    logprobs: list[tuple[_Token, float | None, list[tuple[_Token, float]]]] | None = None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Listed)
 _encode: Final = msgspec.json.Encoder().encode
 _scan: Final = json.JSONDecoder().raw_decode
 _SPACE: Final = " \t\r\n"
-
-
-def tokens_of(body: bytes) -> list[TokenChances]:
-    """Return the tokens of a canonical reply with their log probabilities; empty where it has none, or none that can
-    be read."""
-    try:
-        listed = _DECODER.decode(body).logprobs or ()
-        return [
-            TokenChances(_bytes(token), logprob, tuple((_bytes(each), chance) for each, chance in others))
-            for token, logprob, others in listed
-        ]
-    except (msgspec.DecodeError, ValueError):
-        return []
 
 
 def text_probability(body: bytes, text: str) -> float | None:
     """Return the probability of a reply's text, without white space around it; None where it is not told."""
     tokens = tokens_of(body)
     answer = text.strip().encode("utf-8", "replace")
-    begin = _joined(tokens).rfind(answer) if answer else -1
+    begin = joined(tokens).rfind(answer) if answer else -1
     return None if begin < 0 else choice_probability(tokens, begin, begin + len(answer))
 
 
@@ -94,7 +71,7 @@ def _written(
         spans = _spans(message)
     except (Malformed, ValueError, RecursionError):
         return nothing
-    start = _joined(tokens).rfind(text.encode("utf-8", "replace"))
+    start = joined(tokens).rfind(text.encode("utf-8", "replace"))
     if start < 0:  # the tokens are of another text
         return nothing
     start += len(text[: text.index(message)].encode("utf-8", "replace"))
@@ -143,11 +120,3 @@ def _behind(message: str, at: int, sign: str = "") -> int:
     if at >= len(message):
         raise ValueError("the text is cut")
     return at
-
-
-def _joined(tokens: Sequence[TokenChances]) -> bytes:
-    return b"".join([token.text for token in tokens])
-
-
-def _bytes(token: _Token) -> bytes:
-    return token.encode("utf-8", "replace") if isinstance(token, str) else bytes(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from datetime import datetime
@@ -16,9 +17,10 @@ import pytest
 import cortex
 from cortex.flows.answer_types import returns_of
 from cortex.flows.determinism import violations
+from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.state.program import build, params_of
-from cortex.values.reply import Usage
+from cortex.values.reply import Reply, Usage, canonical_reply
 from policies.failures.failure import Failure, FailureKind
 from tests.support.state_machine_harness import Stage
 from tests.support.synchronous_driver import Driver, replied
@@ -123,6 +125,57 @@ def test_samples_are_separate_questions_also_when_one_is_asked_again():
     driver = ran(ask(), lambda text: "left" if "refused" in text else "?")
     assert driver.answer == ["left"] * 3
     assert sorted(call.sample for call in driver.calls) == ["0", "1", "2", "3", "4", "5"]
+
+
+def said(label: str, **chances: float) -> Reply:
+    """Reply of one token, with the probabilities of the labels."""
+    logs = [[each, math.log(chance)] for each, chance in chances.items()]
+    tokens = [[label, math.log(chances[label]), logs]] if chances else None
+    content = [{"type": "text", "text": label}]
+    return canonical_reply(content, stop_reason="end_turn", model="m", usage=Usage(5, 1), logprobs=tokens)
+
+
+@pytest.mark.parametrize(("by", "answer"), [("count", "right"), ("probability", "left")])
+def test_samples_are_votes_counted_or_weighed_by_their_probabilities(by: str, answer: str) -> None:
+    @cortex.flow
+    async def ask(ctx):
+        return await ctx.ask("which?", returns=Side, samples=3, votes_by=by)
+
+    replies = [said("right", left=0.45, right=0.55), said("left", left=0.9, right=0.1), said("Right", Left=0.45, Right=0.55)]
+    driver = ran(ask(), lambda text: replies.pop(0))
+    assert (driver.answer, len(driver.calls)) == (answer, 3)
+    asked = [msgspec.json.decode(call.body) for call in driver.calls]
+    assert [each.get("top_logprobs") for each in asked] == [20 if by == "probability" else None] * 3
+    assert codec.encode_state(driver.replayed()) == codec.encode_state(driver.k)
+
+
+def test_votes_without_probabilities_are_counted_and_those_of_any_type_by_what_is_equal() -> None:
+    @cortex.flow
+    async def ask(ctx):
+        sides = await ctx.ask("which?", returns=Side, samples=3, votes_by="probability")
+        point = await ctx.ask("where?", returns=Point, samples=3, votes_by="count")
+        return [sides, point.x, await ctx.ask("any?", returns=Side, samples=2, votes_by="count", on_failure="drop")]
+
+    answers = ["left", "right", "right", '{"x": 1}', '{"x": 2}', '{"x": 2, "y": 0}']
+    driver = ran(ask(), lambda text: answers.pop(0) if answers else Failure(FailureKind.REJECTED, "no", status=400))
+    assert driver.answer == ["right", 2, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"samples": 3, "votes_by": "odd"}, "one of count, probability"),
+        ({"votes_by": "count"}, "samples of 2 or more"),
+        ({"samples": 3, "votes_by": "count", "on_failure": "keep"}, "no on_failure='keep'"),
+        ({"samples": 3, "votes_by": "probability", "returns": Point}, "needs listed choices"),
+    ],
+)
+def test_votes_that_cannot_decide_are_refused(arguments: dict[str, Any], text: str) -> None:
+    @cortex.flow
+    async def ask(ctx):
+        return await ctx.ask("which?", **({"returns": Side} | arguments))
+
+    assert text in ran(ask(), "left").k.why
 
 
 @pytest.mark.parametrize(("on_failure", "answer"), [("keep", ["1", {"failed": "rejected"}, "3"]), ("drop", ["1", "3"])])
