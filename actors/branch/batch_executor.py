@@ -24,6 +24,8 @@ LISTED_MAX = 5_000
 """Batches that are listed at most in the search for a lost one."""
 MESSAGE_ROWS_MAX = 256
 """Results in one message at most."""
+LINES_MORE = 1_000
+"""Results beyond the number of requests with which a batch is read on: a provider may tell some twice."""
 MESSAGE_BYTES_MAX = 90_000
 """Bytes of results in one message, about."""
 
@@ -79,6 +81,8 @@ class ReadOrder(_Order, frozen=True, tag="read"):
 
     name: str
     number: int
+    requests: int = 0
+    """Requests of the batch, which bound its results; 0: not known."""
 
 
 class CancelOrder(_Order, frozen=True, tag="cancel"):
@@ -208,6 +212,9 @@ async def _brought(order: ReadOrder, batches: MessageBatches, channel: Peer) -> 
     async for custom_id, outcome in batches.results(order.name):
         if not custom_id and isinstance(outcome, Failure):
             return OrderReply(outcome, rows=count)
+        if order.requests and count >= order.requests + LINES_MORE:
+            text = f"the results of batch {order.name} do not end: {count:,} of {order.requests:,} requests so far"
+            return OrderReply(Failure(FailureKind.TRANSIENT, text, 200, answer_came=True), rows=count)
         pair = (outcome, None) if isinstance(outcome, Reply) else (None, outcome)
         blob = _encoder.encode((custom_id, *pair))
         if ready and (len(ready) >= MESSAGE_ROWS_MAX or size + len(blob) > MESSAGE_BYTES_MAX):

@@ -12,6 +12,7 @@ from cortex.scheduler.reports import PACED_BY, POOL_LIMITS
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
+from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import BATCHES, Route
 from policies.estimates.bill_excess import calls_at_once
 from policies.failures.failure import Failure, FailureKind
@@ -118,6 +119,7 @@ def waits(k: State) -> list[str]:
     if _paced(k, place):
         why = k.shares[place].why
         lines.append(why if why.startswith(PACED_BY) else _pace(k, place))
+    lines += _batches(k)
     if k.expected and (names := k.awaited()):
         lines.append(f"waits for an answer: {', '.join(names[:5])}")
     if until_s := sleeps_until_s(k):
@@ -149,6 +151,25 @@ def _servers_held_back(k: State) -> list[str]:
     if not idle and all(share.why and not share.why.startswith(PACED_BY) for share in busy):
         lines.append(busy[0].why)
     return lines
+
+
+def _batches(k: State) -> list[str]:
+    """Return how many message batches the job waits for, and since when."""
+    lines = []
+    for stands, words in _BATCH_WAITS:
+        some = [made for made in k.submissions.values() if made.stand in stands]
+        if some:
+            count, requests = len(some), sum(len(made.keys) for made in some)
+            many = f"{count:,} message {'batch' if count == 1 else 'batches'} of {requests:,} requests"
+            lines.append(f"{many} {words} since {time_of_day(min(made.intended_at_s for made in some))}")
+    return lines
+
+
+_BATCH_WAITS = (
+    ((SubmissionStatus.OUT,), "at the provider"),
+    ((SubmissionStatus.INTENDED, SubmissionStatus.RESTING), "being handed over"),
+    ((SubmissionStatus.DOUBTED,), "looked for at the provider, which may have them or not,"),
+)
 
 
 def sleeps_until_s(k: State) -> float:

@@ -11,19 +11,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from actors.branch import batch_executor
 from actors.channel.batches.accumulator import BatchAccumulator, Calls, Put
 from actors.channel.batches.orders import BatchOrderRouter, passes
+from actors.jobs.wait_reasons import WORDS_MAX, time_of_day
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, surely_not_made
 from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.batch_record import Submission, SubmissionStatus
+from cortex.values.display import clipped
 from cortex.values.limits import Limits
 from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, QUEUE_FULL, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
@@ -38,6 +40,9 @@ QUICK = BatchingPolicy(
     gather_s=0.05, gather_max_s=1.0, settle_s=1.0, submit_timeout_s=60.0, poll_s=0.05, poll_max_s=1.0
 )
 """Batching policy for a simulated provider, which takes moments for a batch that takes a real one an hour."""
+TROUBLES_SHOWN = 3
+"""Batches that cannot be read in the line of a running job."""
+NOBODY = "no branch could ask the provider and deliver the answer"
 WITHDRAW_S = 10.0
 """Seconds for which a job that has ended waits until the provider has taken the cancellations of its batches."""
 A_DAY_S = 86_400.0
@@ -57,6 +62,14 @@ def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
         limits, concurrency=wide, window_rows=max(limits.window_rows, wide),
         batching=QUICK if simulated else limits.batching,
     )  # fmt: skip
+
+
+class _Trouble(NamedTuple):
+    """What keeps a submission from being read: since when, how often, and the latest reason."""
+
+    since_s: float
+    tries: int
+    why: str
 
 
 class SubmissionTracker:
@@ -81,10 +94,32 @@ class SubmissionTracker:
         """Attempts by custom id, of submissions whose results are being read."""
         self._submitting = asyncio.Semaphore(SUBMITTING_MAX)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._troubles: dict[int, _Trouble] = {}
+        """Submissions whose state or results cannot be read now, by number."""
 
     def without_credential(self) -> set[str]:
         """Return the branches that have answered that they have no credential for this job."""
         return self._orders.without_credential
+
+    def words(self) -> list[str]:
+        """Return for the batches that cannot be read now what keeps them, since when, and the number of tries."""
+        k, found = self._state(), []
+        for number, trouble in sorted(self._troubles.items()):
+            if (made := k.submissions.get(number)) is not None:
+                what = f"batch {made.name}" if made.name else f"submission {number}"
+                tries = f"{trouble.tries:,} {'try' if trouble.tries == 1 else 'tries'}"
+                found.append(f"{what} cannot be read since {time_of_day(trouble.since_s)} ({tries}): {trouble.why}")
+        return found[:TROUBLES_SHOWN]
+
+    def _note(self, number: int, reply: batch_executor.OrderReply | None) -> None:
+        """Note whether an order about a submission could be carried out."""
+        if reply is not None and reply.failure is None:
+            self._troubles.pop(number, None)
+            return
+        why = clipped(reply.failure.message, WORDS_MAX) if reply is not None and reply.failure is not None else NOBODY
+        was = self._troubles.get(number)
+        since_s, tries = (was.since_s, was.tries) if was is not None else (self._runtime.now_s(), 0)
+        self._troubles[number] = _Trouble(since_s, tries + 1, why)
 
     # -- from the channel --------------------------------------------------------------------------------------------
 
@@ -228,6 +263,7 @@ class SubmissionTracker:
             elif reply is not None and reply.failure is not None and not passes(reply.failure):
                 self._put([events.SubmissionUnreadable(number, reply.failure)])
                 return
+            self._note(number, reply)
             await self._orders.pause(looks, reply)
             looks += 1
 
@@ -272,7 +308,7 @@ class SubmissionTracker:
             if reply is not None and reply.failure is None and reply.statuses[0].ended:
                 requests = reply.statuses[0].requests
                 self._reading[number] = self._ids(made)
-                reply = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number))
+                reply = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number, max(0, requests)))
                 del self._reading[number]
                 if reply is not None and reply.failure is None:
                     if reply.rows >= requests or short >= LOOKS_SHORT_MAX:
@@ -289,6 +325,7 @@ class SubmissionTracker:
             if reply is not None and reply.failure is not None and not passes(reply.failure):
                 self._put([_gone(made, reply.failure)])
                 return
+            self._note(number, reply)
             await self._orders.pause(looks, reply)
             looks += 1
 
@@ -327,6 +364,7 @@ class SubmissionTracker:
 
     def _ended(self, kind: str, number: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop((kind, number), None)
+        self._troubles.pop(number, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
         failure = Failure(FailureKind.FAULTY, f"{type(error).__name__} in the watch of the batch: {error}")

@@ -42,6 +42,8 @@ def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
     facts["ended_at_s"] = facts["last_turn_at_s"] if status.outcome in _ENDED else None
     reported = seen.facts if seen is not None else {}
     facts |= {name: reported.get(name) for name in ("projected_end_s", "deadline_at_risk")}
+    if status.outcome == "running" and reported.get("waits"):  # the process knows what the journal does not
+        facts["waits"] = reported["waits"]
     facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
 
 

@@ -25,6 +25,9 @@ from policies.failures.failure import Failure, FailureKind
 
 PAGE: Final = 100
 """Most batches in one page of a list, at every provider."""
+LINES_MAX: Final = 200_000
+"""Lines of results of one batch at most: twice the requests that a batch may hold
+(https://docs.anthropic.com/en/docs/build-with-claude/batch-processing: 100,000)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -195,12 +198,16 @@ class BatchClient:
 
 async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the lines of a text that comes in chunks. Raises UnreadableResponse for one longer than
-    ``BODY_BYTES_MAX``."""
+    ``BODY_BYTES_MAX``, and for more than ``LINES_MAX``."""
     rest = b""
+    count = 0
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
         for line in whole:
             yield line
+        count += len(whole)
+        if count > LINES_MAX:
+            raise UnreadableResponse(f"the results do not end: more than {LINES_MAX:,} lines")
         if len(rest) > BODY_BYTES_MAX:
             raise UnreadableResponse(f"a line of results is longer than {BODY_BYTES_MAX} bytes")
     yield rest

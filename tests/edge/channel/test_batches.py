@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,47 @@ async def test_where_it_cannot_be_decided_the_job_stops_and_asks(tmp_path: Path,
         job = await Job(tmp_path, connection, limits=quick, sink=sink, decided=((1, name),)).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
+
+
+@pytest.mark.parametrize("lie", ["no end", "no line that can be read", "no status"])
+async def test_a_batch_that_cannot_be_read_is_told_with_its_time_and_its_tries(
+    tmp_path: Path, monkeypatch: Any, lie: str
+) -> None:
+    """The job looks again for as long as it takes, and ends well once the provider tells the truth."""
+    results, look = ProviderBatches.results, ProviderBatches.look
+    lies = [lie]
+
+    async def told(self: Any, name: str) -> Any:
+        if lies == ["no line that can be read"]:
+            yield "", Failure(FailureKind.TRANSIENT, "a line of results is longer than 64 bytes", 200)
+            return
+        while lies == ["no end"]:
+            yield "of_another_batch", Failure(FailureKind.OVERLOADED, "no", 529)
+        async for each in results(self, name):
+            yield each
+
+    async def looked(self: Any, name: str) -> Any:
+        if lies == ["no status"]:
+            return Failure(FailureKind.TRANSIENT, "what is said of a message batch cannot be read", 200)
+        return await look(self, name)
+
+    monkeypatch.setattr(ProviderBatches, "results", told)
+    monkeypatch.setattr(ProviderBatches, "look", looked)
+    async with over_http() as (_, connection):
+        job = Job(tmp_path, connection)
+        running = asyncio.create_task(job.to_end())
+        async with asyncio.timeout(20):
+            waits = ""
+            while "(3 tries)" not in waits:
+                await asyncio.sleep(0.01)
+                with contextlib.suppress(Exception):  # it has not begun yet
+                    waits = msgspec.json.decode(await job.runtime.peer("channel:j").ask("status"))["waits"]
+            assert re.search(r"1 message batch of 40 requests at the provider since \d\d:\d\d:\d\d", waits), waits
+            assert re.search(r"batch \w+ cannot be read since \d\d:\d\d:\d\d \(3 tries\): \w+", waits), waits
+            lies.clear()
+            job = await running
+    whole(job)
+    assert job.facts["waits"] == ""
 
 
 async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_path: Path) -> None:
