@@ -2,11 +2,13 @@
 #   make demo      the main job on real input, with the bundled small model
 #   make test      the tests, in three processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
-#   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
+#   make soak SEEDS=100000   so many simulated worlds, on all cores, with seeds an hour; a failing one prints the command
+#                  that replays it, and shrinks to the shortest script
 #   make e2e       with real tools: Prometheus, Chromium, a terminal (tmux), hosts of their own (ip), LiteLLM's proxy. As
 #                  root on Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
-#   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
+#   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form), and a few attacks
+#   make adversary all attacks, each with its verdict: rounds of kills, hostile servers, disks (ARGS="--only servers")
 #   make release   what a release runs besides .ci/run: the longest tests, Phoenix, 10,000 seeds, the long chaos
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
@@ -28,7 +30,7 @@ PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test e2e release soak lint types bench bench-quick chaos docs picture clean help
+.PHONY: demo test e2e release soak lint types bench bench-quick chaos adversary docs picture clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -73,6 +75,10 @@ soak: $(VENV)/.installed-test-local
 
 chaos: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos $(CHAOS)
+	@$(PY) .ci/nothing_left.py $(PY) -m tests.adversary --short
+
+adversary: $(VENV)/.installed-test-local
+	@$(PY) .ci/nothing_left.py $(PY) -m tests.adversary $(ARGS)
 
 picture: $(VENV)/.installed-test-local
 	@$(PY) .ci/terminal_picture.py

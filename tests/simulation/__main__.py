@@ -1,12 +1,17 @@
-"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: run N seeds on ``--cores``."""
+"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: run N seeds on ``--cores``.
+
+``SEED --shrink``: the shortest script that fails like the seed; ``--script FILE``: replay its JSON.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from tests.simulation.runner import live
+from tests.simulation.shrinking import decoded, shrunk_seed
 
 
 def main() -> int:
@@ -14,6 +19,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--transcript", action="store_true", help="tell all that happens")
+    parser.add_argument("--shrink", action="store_true", help="find the shortest script that fails alike")
+    parser.add_argument("--script", metavar="FILE", help="replay a script, as JSON")
     parser.add_argument("--soak", type=int, metavar="SEEDS", help="run so many seeds on all cores")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="all, where it is not given")
@@ -22,9 +29,15 @@ def main() -> int:
         from tests.simulation.soak import soak
 
         return soak(options.first, options.soak, options.cores)
+    made = decoded(Path(options.script).read_bytes()) if options.script else None
+    if made is not None:
+        options.seed = made.seed
     if options.seed is None:
-        parser.error("give a seed, or --soak SEEDS")
-    verdict = live(options.seed, print if options.transcript else None)
+        parser.error("give a seed, --script FILE, or --soak SEEDS")
+    if options.shrink:
+        print(shrunk_seed(options.seed))
+        return 0
+    verdict = live(options.seed, print if options.transcript else None, made)
     print(
         f"seed {verdict.seed}: {verdict.broken or 'every invariant holds'}\n{verdict.calls} calls, {verdict.events}"
         f" events, {verdict.deaths} deaths, {verdict.virtual_s:.0f} virtual seconds, {verdict.callbacks} callbacks"

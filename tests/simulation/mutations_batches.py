@@ -45,6 +45,11 @@ def submitted_before_intent(patch: Patch) -> None:
     patch.setattr(batches.SubmissionTracker, "_intend", hasty)
 
 
+@planted("a job ends for good when it can cancel whatever it may have submitted", 201911, likely=_doubtful)
+def ends_with_nameless_batches(patch: Patch) -> None:
+    patch.setattr(batch_submissions, "nameless", lambda k: False)
+
+
 @planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
 def doubt_taken_for_absence(patch: Patch) -> None:
     def absent(k: Any, event: Any, out: Any) -> None:

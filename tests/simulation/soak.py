@@ -10,8 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from tests.simulation.runner import Verdict, live
+from tests.simulation.shrinking import shrunk_seed
 
 SHOWN_MAX = 20
+SHRUNK_MAX = 5
+"""Failing seeds that are shrunk at the end, two minutes each at most."""
 LOOK_EVERY_S = 10.0
 
 
@@ -36,9 +39,11 @@ def verdicts(seeds: range, cores: int, one: Callable[[int], Verdict] = live, chu
 
 
 def soak(first: int, count: int, cores: int) -> int:
-    """Run ``count`` seeds and print the rate. Returns exit code 1 if one failed."""
+    """Run ``count`` seeds and print the rate. Returns exit code 1 if one failed; the shortest script of each is printed.
+    """
     began_s = told_s = time.monotonic()
     done = failed = calls = deaths = 0
+    wrong: list[int] = []
     virtual_s = 0.0
     for verdict in verdicts(range(first, first + count), cores):
         done += 1
@@ -47,14 +52,19 @@ def soak(first: int, count: int, cores: int) -> int:
         virtual_s += verdict.virtual_s
         if verdict.broken:
             failed += 1
+            wrong.append(verdict.seed)
             if failed <= SHOWN_MAX:
                 print(f"{replay(verdict.seed)}\n    {verdict.broken.strip().splitlines()[-1]}", flush=True)
         if time.monotonic() - told_s >= LOOK_EVERY_S:
             told_s = time.monotonic()
-            print(f"{done} of {count} seeds, {done / (told_s - began_s):.1f}/s, {failed} failed", file=sys.stderr)
+            rate = done / (told_s - began_s)
+            print(f"{done} of {count} seeds, {rate * 3600:,.0f} an hour, {failed} failed", file=sys.stderr)
     took_s = time.monotonic() - began_s
     print(
-        f"{done} seeds in {took_s:.0f} s on {cores} cores: {done / took_s:.1f} seeds/s, {calls} calls, {deaths} deaths,"
-        f" {virtual_s / 3600:.1f} virtual hours, {failed} failed"
+        f"{done:,} seeds in {took_s:,.0f} s on {cores} {'core' if cores == 1 else 'cores'}: {done / took_s * 3600:,.0f} seeds"
+        f" an hour, {calls:,} calls, {deaths:,} deaths, {virtual_s / 3600:,.1f} virtual hours, {failed} failed",
+        flush=True,
     )
+    for seed in wrong[:SHRUNK_MAX]:
+        print(shrunk_seed(seed), flush=True)
     return 1 if failed else 0

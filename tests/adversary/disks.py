@@ -1,0 +1,112 @@
+"""Disks that are full, folders that are gone or read-only: the job stops resumable, and loses no row.
+
+A disk that answers EIO, or lies about what it wrote, needs a library before libc or a device of its own; the simulated
+disk of ``tests/simulation`` has both.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from tests.adversary.verdicts import Attack, Verdict
+from tests.adversary.victim import Ended, Victim, results_of, write_requests, wrong_rows
+from tests.cluster.cluster_processes import Provider
+
+ROWS = 240
+CONCURRENCY = 16
+STOPS = (0, 3)
+"""Exit codes of a job that is complete, and of one that can be resumed."""
+
+
+def attacks(short: bool) -> Iterator[Attack]:
+    """Yield the attacks."""
+    for kb in (100,) if short else (40, 100, 200, 300):
+        yield Attack("disks", f"no file above {kb} kB", partial(_bounded, kb))
+    if not short:
+        yield Attack("disks", "the output's folder is read-only", partial(_read_only, "out"))
+    yield Attack("disks", "the state folder is removed", _removed)
+
+
+def _command(output: str) -> tuple[object, ...]:
+    return ("batch", "in.jsonl", "-o", output, "--job", "j", "--concurrency", CONCURRENCY)
+
+
+def _tried(folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int) -> Verdict:
+    """Let a first run meet the disk, and a second one have a good one."""
+    names = write_requests(folder / "in.jsonl", ROWS)
+    provider = Provider(latency_ms=60.0, seed=1)
+    try:
+        victim = Victim(folder, provider.url)
+        met = first(victim, provider)
+        ended = victim.run(*_command(output))
+        again = provider.stats()["second_complete_answers_by_user"]
+    finally:
+        provider.close()
+    wrong = [*met.faults(), *ended.faults(), *filter(None, [wrong_rows(results_of(folder / output), names)])]
+    if met.code not in STOPS:
+        wrong.append(f"the first run ended with {met.code}: {met.text[-300:]}")
+    if ended.code != 0:
+        wrong.append(f"the second run ended with {ended.code}: {ended.text[-300:]}")
+    if again > paid_max:
+        wrong.append(f"{again} rows paid again, {paid_max} may be")
+    return Verdict(not wrong, "; ".join(wrong) or f"exit code {met.code}, then {ROWS} rows once, {again} paid again")
+
+
+def _bounded(kb: int, folder: Path) -> Verdict:
+    """Bound the size of each file, as a full disk does: ``write`` fails with EFBIG (setrlimit(2))."""
+
+    def before() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kb * 1_000, kb * 1_000))
+
+    return _tried(
+        folder, "out.jsonl", lambda victim, provider: victim.run(*_command("out.jsonl"), before=before), CONCURRENCY
+    )
+
+
+def _read_only(name: str, folder: Path) -> Verdict:
+    """Take away the right to write in the folder of the output while the job runs (root may write all the same)."""
+    (folder / name).mkdir()
+    output = f"{name}/out.jsonl"
+
+    def first(victim: Victim, provider: Provider) -> Ended:
+        started = victim.start(*_command(output))
+        _wait(lambda: provider.stats()["requests"] > ROWS // 4)
+        os.chmod(folder / name, 0o500)
+        try:
+            return victim.ended(started, 60)
+        finally:
+            os.chmod(folder / name, 0o700)
+
+    return _tried(folder, output, first, CONCURRENCY)
+
+
+def _removed(folder: Path) -> Verdict:
+    """Remove the state under a running job: it stops, and what it had paid until then is paid again at most once."""
+
+    def first(victim: Victim, provider: Provider) -> Ended:
+        started = victim.start(*_command("out.jsonl"))
+        _wait(lambda: provider.stats()["requests"] > ROWS // 4)
+        shutil.rmtree(folder / "state")
+        seen = provider.stats()["requests"]
+        ended = victim.ended(started, 60)
+        more = provider.stats()["requests"] - seen
+        (folder / "out.jsonl").unlink(missing_ok=True)  # its job is gone: the next one is another
+        if more > ROWS // 2:
+            return ended._replace(code=-1, text=f"it went on paying for {more} rows without a state folder")
+        return ended
+
+    return _tried(folder, "out.jsonl", first, ROWS)
+
+
+def _wait(done: Callable[[], bool], within_s: float = 60.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not done() and time.monotonic() < until_s:
+        time.sleep(0.02)
