@@ -106,7 +106,7 @@ MODES: dict[str, Callable[[str], Iterable[bytes | Step]]] = {
     "silence": lambda row: [Step.HANG],
     "half a reply": lambda row: [http(_message(row))[0][:-20], Step.CUT],  # type: ignore[index]
     "redirect": lambda row: _raw("HTTP/1.1 307 T\nlocation: http://127.0.0.1:9/v1/messages\ncontent-length: 0"),
-    "redirect to a file": lambda row: _raw("HTTP/1.1 302 F\nlocation: file:///etc/passwd\ncontent-length: 0"),
+    "redirect to a file": lambda row: _raw("HTTP/1.1 302 F\nlocation: FILE:/etc/passwd\ncontent-length: 0"),
     "not json": lambda row: http(b"yes"),
     "empty object": lambda row: http({}),
     "a list": lambda row: http(b"[]"),

@@ -65,7 +65,7 @@ def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
 
 
 class _Trouble(NamedTuple):
-    """What keeps a submission from being read: since when, how often, and the latest reason."""
+    """Reason why a submission cannot be read now, the time since when, and the number of tries."""
 
     since_s: float
     tries: int
