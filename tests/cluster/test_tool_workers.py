@@ -21,7 +21,7 @@ from tests.cluster.cluster_processes import environment
 RUNS = 120
 AT_ONCE = 16
 PROGRAM = f"""
-import sys, time
+import json, sys, time
 from pathlib import Path
 import cortex
 
@@ -40,7 +40,7 @@ async def naps(ctx, count: int, folder: str) -> list:
 
 done = cortex.run(naps(count={RUNS}, folder=sys.argv[3]), model="sim", cluster=sys.argv[1], state=sys.argv[2],
                   progress=False)
-print([each if isinstance(each, int) else str(each) for each in done.answer])
+print(json.dumps([each if isinstance(each, int) else str(each) for each in done.answer]))
 """
 
 
@@ -85,7 +85,7 @@ async def test_of_many_tools_only_those_that_a_killed_worker_had_begun_are_of_un
     finally:
         started.kill()
     assert started.returncode == 0, err
-    answer = json.loads(out.strip().splitlines()[-1].replace("'", '"'))
+    answer = json.loads(out.strip().splitlines()[-1])
     lost = [each for each in answer if not isinstance(each, int)]
     assert all("effect unknown" in each for each in lost), lost
     assert len(lost) <= AT_ONCE, "what had not begun went elsewhere"
