@@ -31,7 +31,7 @@ def attacks(short: bool) -> Iterator[Attack]:
         yield Attack("disks", f"no file above {kb} kB", partial(_bounded, kb))
     if not short:
         yield Attack("disks", "the output's folder is read-only", partial(_read_only, "out"))
-    yield Attack("disks", "the state folder is removed", _removed)
+        yield Attack("disks", "the state folder is removed", _removed)
 
 
 def _command(output: str) -> tuple[object, ...]:
