@@ -308,7 +308,8 @@ class SubmissionTracker:
             if reply is not None and reply.failure is None and reply.statuses[0].ended:
                 requests = reply.statuses[0].requests
                 self._reading[number] = self._ids(made)
-                reply = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number, max(0, requests)))
+                order = batch_executor.ReadOrder(made.name, number, max(0, requests))
+                reply = await self._orders.ask(made.route, order)
                 del self._reading[number]
                 if reply is not None and reply.failure is None:
                     if reply.rows >= requests or short >= LOOKS_SHORT_MAX:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from actors.providers.batches import exchange
 from actors.providers.messages.batch_results import read_result
+from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply
 from policies.failures.failure import BATCH_ERRORS, RULES, Failure, FailureKind
 
@@ -63,3 +66,23 @@ def test_each_error_of_the_format_has_its_row() -> None:
 def test_an_expired_request_is_asked_again_and_blames_no_route() -> None:
     rule = RULES[K.EXPIRED]
     assert (rule.again, rule.breaker) == ("backoff", False)
+
+
+async def test_results_of_a_batch_are_bounded_in_lines_and_in_the_length_of_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that never ends is told apart from a large batch."""
+
+    async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    async def lines(*parts: bytes) -> list[bytes]:
+        return [line async for line in exchange.lines_of(chunks(*parts))]
+
+    monkeypatch.setattr(exchange, "LINES_MAX", 3)
+    monkeypatch.setattr(exchange, "BODY_BYTES_MAX", 5)
+    assert await lines(b"a\nb", b"b\nc\n", b"d") == [b"a", b"bb", b"c", b"d"]
+    for parts, words in (((b"\n" * 4,), "do not end: more than 3 lines"), ((b"123", b"456"), "longer than 5 bytes")):
+        with pytest.raises(UnreadableResponse, match=words):
+            await lines(*parts)
