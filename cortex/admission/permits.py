@@ -46,6 +46,13 @@ def way(k: State, lane: int = 0, tried: int = 0) -> int:
     return next((place for place in k.terms.lane_places(lane) if k.shares[place].free(k.at_s)), -1)
 
 
+def way_to(k: State, place: int, tried: int) -> int:
+    """Return this route of equal rank if it may be used now, else what ``way`` returns."""
+    if (k.pace is None or due_at_s(k.pace) <= k.at_s) and k.shares[place].free(k.at_s):
+        return place
+    return way(k, 0, tried)
+
+
 def _among_peers(k: State, tried: int) -> int:
     """The least loaded of the routes of equal rank that did not fail the call; -1: none."""
     shares = k.shares[: 1 + k.terms.peers]
@@ -198,6 +205,7 @@ def reroute(k: State, fallbacks: tuple[Route, ...], peers: int) -> None:
     if any(moved[flight.route] < 0 for flight in k.flights.values()):
         return
     k.shares = [k.shares[before[name]] if name in before else RouteShare() for name in after]
+    k.holders = {}
     for flight in k.flights.values():
         flight.route = moved[flight.route]
     for made in k.submissions.values():

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from cortex.admission import budget_slices
-from cortex.admission.permits import begin, way
+from cortex.admission.permits import begin, way, way_to
 from cortex.calls import cache_warming
 from cortex.goals.lifecycle import ASKED, OPEN, begin_timeout, set_asked, set_status
 from cortex.state import commands
@@ -57,16 +57,16 @@ def _hashed(head: str, sample: str, body: bytes) -> bytes:
     return made.digest()
 
 
-def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Command]) -> bool:
+def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Command], meant: int = -1) -> bool:
     """Send this goal's call, share an attempt that asks the same question now, or note that the ledger refuses.
 
     Returns True if the goal needs no permit now: it shares an attempt, or waits for its prefix. The call goes to the
-    first route of its role's lane, by preference, that has a free permit. ``once`` says that no two questions of the
-    run are equal. Raises ``DoesNotFit`` if no prompt fits M, with nothing changed.
+    route ``meant`` if it may be used, else to the first of its lane that may. ``once``: no two questions of the run are
+    equal. Raises ``DoesNotFit`` if no prompt fits M, with nothing changed.
     """
     terms, limits = k.terms, k.terms.limits
     lane = terms.roles.get(change.role, 0) if change.role else 0
-    place = way(k, lane, goal.tried)
+    place = way(k, lane, goal.tried) if meant < 0 else way_to(k, meant, goal.tried)
     if place < 0:
         return _waits_for_a_route(k, goal)
     output_tokens_max = change.output_tokens_max or limits.output_tokens_max

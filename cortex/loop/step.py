@@ -14,7 +14,7 @@ from operator import length_hint
 
 from cortex.admission import hedging, pauses
 from cortex.admission.permits import room
-from cortex.calls import attempts, route_lanes, voting
+from cortex.calls import affinity, attempts, route_lanes, voting
 from cortex.calls.answers import absorb, fast_absorb
 from cortex.calls.program_hooks import Out, error_text, faulty, give_up, stop
 from cortex.calls.request import ask, fast_ask
@@ -28,7 +28,7 @@ from cortex.loop.tool_runs import believed
 from cortex.state import commands, events
 from cortex.state.changes import Ask, Change, Vote
 from cortex.state.program import Program
-from cortex.state.state import Goal, State
+from cortex.state.state import Goal, State, flight_key
 from cortex.values.prompt import DoesNotFit
 from policies.failures.failure import Failure, FailureKind
 
@@ -109,6 +109,8 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         try:
             if several:
                 more, waiting = False, route_lanes.gather(k, program, asks, changed)
+            elif k.terms.peers:
+                more = _gather(k, program, calls_max + affinity.window(k), asks, changed) or len(asks) > calls_max
             else:
                 more = _gather(k, program, calls_max, asks, changed)
             if changed:
@@ -117,7 +119,8 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
             stop(k, error_text("select", error))
             return
         under_way = len(k.flights)
-        moved = _ask_all(k, program, asks, out)
+        deals = k.terms.peers and not several
+        moved = _deal(k, program, asks, calls_max, out) if deals else _ask_all(k, program, asks, out)
         more &= moved or len(k.flights) > under_way
         k.wishes = more or (k.elsewhere and k.terms.peers > 0)
         if several:
@@ -183,9 +186,27 @@ def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bo
     return moved
 
 
-def _ask(k: State, program: Program, change: Ask | Vote, out: Out) -> bool:
-    """Send one call, or record why not. Return True if the goal was open and needs no permit now, for example in a
-    vote.
+def _deal(k: State, program: Program, asks: list[Ask | Vote], calls_max: int, out: Out) -> bool:
+    """Send at most so many of these calls to servers of one model, each to one that holds its beginning if it can be.
+    What no server takes now goes on as in ``_ask_all``, which this otherwise equals."""
+    if not _ONLY_ASKS.issuperset(map(type, asks)):
+        return _ask_all(k, program, asks[:calls_max], out)
+    moved, sent = False, set()
+    for at, place in affinity.next_calls(k, asks, calls_max):  # type: ignore[arg-type]
+        if k.short or k.outcome:
+            return moved
+        sent.add(at)
+        moved |= _ask(k, program, asks[at], out, place)
+    rest = [change for at, change in enumerate(asks) if at not in sent][: calls_max - len(sent)]
+    return moved | (bool(rest) and _ask_all(k, program, rest, out))
+
+
+_ONLY_ASKS = frozenset({Ask})
+
+
+def _ask(k: State, program: Program, change: Ask | Vote, out: Out, place: int = -1) -> bool:
+    """Send one call, to the server at ``place`` if that is given, or record why not. Return True if the goal was open
+    and needs no permit now, for example in a vote.
     """
     goal = k.goals.get(change.goal.id)
     if goal is None or goal.status != OPEN:
@@ -198,7 +219,13 @@ def _ask(k: State, program: Program, change: Ask | Vote, out: Out) -> bool:
         if type(change) is Vote:
             voting.begin(k, goal, change, out)
             return True
-        return ask(k, goal, change, program.asks_once, out)  # type: ignore[arg-type]
+        if place < 0:
+            return ask(k, goal, change, program.asks_once, out)  # type: ignore[arg-type]
+        before = goal.tries
+        apart = ask(k, goal, change, program.asks_once, out, place)  # type: ignore[arg-type]
+        if goal.tries > before and (flight := k.flights.get(flight_key(goal.id, goal.tries))) is not None:
+            affinity.asked(k, change, flight.route)  # type: ignore[arg-type]
+        return apart
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)

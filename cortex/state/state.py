@@ -278,6 +278,9 @@ class State(msgspec.Struct, dict=True):
     """True once the outcome was announced."""
     took: ReplyTimings | None = None
     """Origin of the reply that is being absorbed; None between replies."""
+    holders: dict[bytes, int] = msgspec.field(default_factory=dict)
+    """Servers of equal rank that were asked a prompt with this beginning, as bits by place; the beginning that was not
+    asked for the longest time is the first (``cortex.calls.affinity``)."""
 
     def __post_init__(self) -> None:
         if not self.shares:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +34,10 @@ from tests.support.state_machine_harness import Flat, reply, terms
 
 REFUSED_S = (0.001, 0.003)
 """Seconds until a call is refused: by a dead server's machine, or with 429."""
+
+
+CACHED = 64
+"""Documents that a server keeps."""
 
 
 class Machine(msgspec.Struct, kw_only=True):
@@ -69,12 +73,21 @@ class Sent(msgspec.Struct, eq=False):
 
 
 class Servers:
-    """Whole loop: one job of `rows` rows at these servers. `concurrency`: calls in flight at most."""
+    """Whole loop: one job of `rows` rows at these servers. `concurrency`: calls in flight at most.
+
+    `alike`: rows in a row that ask about one long document; 0: the prompts are short. A server keeps what it computed
+    of the `CACHED` documents that it saw last, and the `prefill` share of a call's time is spent on the document
+    otherwise, a twentieth of that if it is kept. `metrics`: the servers tell how many calls wait.
+    """
 
     def __init__(
         self, machines: list[Machine], *, rows: int, concurrency: int = 2_048, seed: int = 1, queues: bool = True,
-        sigma: float = 0.4,
+        sigma: float = 0.4, alike: int = 0, prefill: float = 0.2, metrics: bool = False,
     ) -> None:  # fmt: skip
+        self.alike, self.prefill, self.metrics = alike, prefill, metrics
+        self.kept: list[OrderedDict[bytes, None]] = [OrderedDict() for _ in machines]
+        self.found = self.missed = 0
+        """Calls whose document the server had kept, and others."""
         self.machines, self.chance, self.queues, self.sigma = machines, random.Random(seed), queues, sigma
         limits = Limits(
             concurrency=concurrency, window_rows=max(2_048, concurrency), output_tokens_max=300,
@@ -83,7 +96,8 @@ class Servers:
         routes = [Route(endpoint=f"http://gpu-{place}", model="m") for place, _ in enumerate(machines)]
         opened = terms(limits, route=routes[0], fallbacks=tuple(routes[1:]), peers=len(routes) - 1)
         self.names = [route_name(each.endpoint, "", "m") for each in routes]
-        self.program = Flat(texts=tuple(str(row) for row in range(rows)))
+        document = lambda row: f"document {row // alike:06d} {'word ' * 600}" if alike else ""  # noqa: E731
+        self.program = Flat(texts=tuple(f"{document(row)}{row}" for row in range(rows)))
         self.k = codec.open_job(opened)
         self.town = Town(SchedulerSettings())
         self.zero_s = self.town.at_s = 1_000.0
@@ -227,7 +241,6 @@ class Servers:
             self._after(self._draw(REFUSED_S), self._failed, sent, FailureKind.THROTTLED, True)
         else:
             sent.tokens = self._size(1_000.0), self._size(200.0)
-            sent.served_s = machine.mean_s * (0.2 * sent.tokens[0] / 1_000 + 0.8 * sent.tokens[1] / 200)
             self._queue[place].append(sent)
             self._serve(place)
 
@@ -240,7 +253,22 @@ class Servers:
             sent = self._queue[place].popleft()
             self._serving[place][sent] = None
             slower = machine.slower if self.at_s - self.zero_s >= machine.slow_from_s else 1.0
+            prefill = self.prefill * (0.05 if self.alike and self._is_kept(place, sent.call.body) else 1.0)
+            parts = prefill * sent.tokens[0] / 1_000 + (1 - self.prefill) * sent.tokens[1] / 200
+            sent.served_s = machine.mean_s * parts
             self._after(sent.served_s * slower, self._answered, place, sent)
+
+    def _is_kept(self, place: int, body: bytes) -> bool:
+        """Return whether the server has the call's document; it has it from now on."""
+        kept, begin = self.kept[place], body.find(b"document ")
+        name = body[begin : begin + 15]
+        found = name in kept
+        kept[name] = None
+        kept.move_to_end(name)
+        if len(kept) > CACHED:
+            kept.popitem(last=False)
+        self.found, self.missed = self.found + found, self.missed + (not found)
+        return found
 
     def _answered(self, place: int, sent: Sent) -> None:
         if self._serving[place].pop(sent, 0) == 0:
@@ -285,6 +313,7 @@ class Servers:
             RouteSignals(
                 self.names[place], self.names[place], generation,
                 in_flight=len(self._queue[place]) + len(self._serving[place]),
+                at_server=(len(self._serving[place]), len(self._queue[place])) if self.metrics else None,
                 **{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()},
             )
             for (place, generation), told in self._counts.items()

@@ -1,0 +1,101 @@
+"""Calls that share a long beginning go to the server that was asked it, in K."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cortex.admission.permits import reroute
+from cortex.calls import affinity
+from cortex.calls.affinity import LONGEST, SHORTEST, beginnings
+from cortex.journal import codec
+from cortex.state import events
+from cortex.values.limits import Limits, Route
+from tests.support.state_machine_harness import Flat, Stage
+
+BOUND = Limits(output_tokens_max=10)
+PEERS = (Route(endpoint="one", model="m"), Route(endpoint="two", model="m"))
+
+
+def document(name: str, question: int) -> str:
+    return f"{name} {'word ' * 600}{question}"
+
+
+def stage_of(*texts: str, grants: tuple[int, ...], **more: object) -> Stage:
+    """A job at three servers, or at its own and a fallback."""
+    stage = Stage(Flat(texts=texts), BOUND, permits=0, **{"fallbacks": PEERS, "peers": 2, **more})  # type: ignore[arg-type]
+    stage.turn(*(events.PermitsGranted(permits, route=place) for place, permits in enumerate(grants)))
+    return stage
+
+
+def at(stage: Stage) -> dict[int, int]:
+    """Server of each call in flight, by goal."""
+    return {call.goal: call.route for call in stage.calls.values()}
+
+
+ROWS = [document(name, question) for question in range(3) for name in ("a", "b", "c")]
+
+
+def test_a_server_that_becomes_free_takes_a_row_of_the_document_that_it_had() -> None:
+    stage = stage_of(*ROWS, grants=(1, 1, 1))
+    assert at(stage) == {1: 0, 2: 1, 3: 2}
+    stage.answer(goal=3)
+    assert at(stage)[6] == 2, "the third row of the next three, not the first"
+    stage.answer(goal=1)
+    assert at(stage)[4] == 0
+    for goal in (2, 4, 5, 6, 7, 8, 9):
+        stage.answer(goal=goal)
+    assert (stage.k.outcome, stage.k.tally.answered) == ("complete", 9)
+
+
+def test_rows_without_a_long_beginning_are_asked_in_their_order() -> None:
+    stage = stage_of(*(f"row {number}" for number in range(6)), grants=(1, 1, 1))
+    stage.answer(goal=3)
+    assert at(stage)[4] == 2
+    assert stage.k.holders == {}
+
+
+def test_no_server_waits_for_rows_of_its_own() -> None:
+    stage = stage_of(*(document("a", number) for number in range(6)), grants=(2, 1, 1))
+    assert sorted(at(stage).values()) == [0, 0, 1, 2]
+
+
+def test_a_server_that_takes_no_calls_holds_nothing() -> None:
+    stage = stage_of(*ROWS, grants=(1, 1, 1))
+    stage.turn(events.PermitsGranted(0, route=0))
+    stage.answer(goal=1)
+    stage.answer(goal=2)
+    assert at(stage) == {3: 2, 5: 1}
+    stage.answer(goal=5)
+    assert at(stage)[8] == 1
+    stage.answer(goal=8)
+    assert at(stage)[4] == 1, "its holder is gone"
+
+
+def test_a_job_of_one_server_and_its_fallbacks_keeps_its_order() -> None:
+    stage = stage_of(*ROWS, grants=(1, 1), fallbacks=PEERS[:1], peers=0)
+    stage.answer(goal=1)
+    assert at(stage) == {2: 1, 3: 0}
+    assert stage.k.holders == {}
+
+
+def test_what_is_known_is_bounded_and_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affinity, "KEPT_MAX", 3)
+    stage = stage_of(*(document(name, 0) for name in "abcdef"), grants=(2, 2, 2))
+    assert len(stage.k.holders) == 3
+    again = codec.decode_state(codec.encode_state(stage.k))
+    assert list(again.holders.items()) == list(stage.k.holders.items()), "with their order"
+    reroute(stage.k, PEERS[:1], 1)
+    assert stage.k.holders != {}, "a call is in flight at the server that would go"
+    for goal in range(1, 7):
+        stage.answer(goal=goal)
+    reroute(stage.k, PEERS[1:], 1)
+    assert stage.k.holders == {}, "servers have other places now"
+
+
+def test_a_prompt_has_the_beginnings_that_it_shares() -> None:
+    long = "é" + "x" * LONGEST
+    assert len(beginnings(long)) == 5
+    assert beginnings(long[:5_000]) == beginnings(long)[-2:] == beginnings(long[:5_000].encode())
+    assert beginnings("x" * (SHORTEST - 1)) == ()
+    assert len(beginnings(msgspec.json.encode({"messages": "x" * SHORTEST}))) == 1
