@@ -60,16 +60,22 @@ def test_no_server_waits_for_rows_of_its_own() -> None:
     assert sorted(at(stage).values()) == [0, 0, 1, 2]
 
 
-def test_a_server_that_takes_no_calls_holds_nothing() -> None:
-    stage = stage_of(*ROWS, grants=(1, 1, 1))
+def test_a_row_does_not_wait_for_a_server_that_takes_no_calls() -> None:
+    rows = [document(name, number) for number, name in enumerate("abcad")]
+    stage = stage_of(*rows, grants=(1, 1, 1))
+    assert at(stage) == {1: 0, 2: 1, 3: 2}
     stage.turn(events.PermitsGranted(0, route=0))
-    stage.answer(goal=1)
     stage.answer(goal=2)
-    assert at(stage) == {3: 2, 5: 1}
-    stage.answer(goal=5)
-    assert at(stage)[8] == 1
-    stage.answer(goal=8)
-    assert at(stage)[4] == 1, "its holder is gone"
+    assert at(stage) == {1: 0, 3: 2, 4: 1}, "the row of the first document, before that of another one"
+
+
+def test_a_row_waits_for_its_server_while_others_may_go() -> None:
+    rows = [document(name, number) for number, name in enumerate("abcad")]
+    stage = stage_of(*rows, grants=(1, 1, 1))
+    stage.answer(goal=2)
+    assert at(stage) == {1: 0, 3: 2, 5: 1}
+    stage.answer(goal=3)
+    assert at(stage) == {1: 0, 4: 2, 5: 1}, "there is no other row"
 
 
 def test_a_job_of_one_server_and_its_fallbacks_keeps_its_order() -> None:
