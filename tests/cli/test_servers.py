@@ -184,6 +184,27 @@ def test_a_server_that_is_away_costs_its_rows_nothing(cortex) -> None:
     each_once(Path("out.jsonl"), 40)
 
 
+def test_rows_about_one_document_go_to_one_server(cortex) -> None:
+    names = "abcdefghijklmnopqrstuvwx"
+    rows = [(f"{name}{at}", f"document {name} {'word ' * 600}{at}") for name in names for at in range(3)]
+    body = {"model": "claude-test", "max_tokens": 5}
+    lines = [
+        {"custom_id": key, "params": body | {"messages": [{"role": "user", "content": text}]}} for key, text in rows
+    ]
+    Path("in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with served(_slow) as one, served(_slow) as two:
+        done = cortex(*JOB, "--base-url", one.url, "--base-url", two.url, "--concurrency", 4)
+        assert (done.code, done.last["rows_succeeded"]) == (0, 72), done.err
+        at_one, at_two = (
+            [sum(f"document {name} ".encode() in asked.body for asked in server.asked) for name in names]
+            for server in (one, two)
+        )
+    assert [sum(pair) for pair in zip(at_one, at_two, strict=True)] == [3] * 24
+    together = sum(3 in pair for pair in zip(at_one, at_two, strict=True))
+    assert together >= 11, "by chance it would be 6"
+    assert min(sum(at_one), sum(at_two)) > 20, "both work"
+
+
 # -- while it runs -----------------------------------------------------------------------------------------------------
 
 
