@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cortex.state.events import Row
+from cortex.values.counts import COUNT_MAX
 from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 64
@@ -185,6 +186,8 @@ class RowRules:
             return bound
         if asked < 0:
             raise RowRefused(f"max_tokens is {asked}: it must not be negative")
+        if asked > COUNT_MAX:
+            raise RowRefused(f"max_tokens is {asked}: it must be at most {COUNT_MAX}")
         return asked if bound is None else min(asked, bound)
 
     def _unknown(self, name: str) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from actors.common.units import clock, duration_s, share, time_at_s
+from cortex.values.counts import WHOLE_MAX
 from cortex.values.limits import Limits
 from policies.estimates.price import nusd, usd_text
 from policies.failures.timeout import TimeoutPolicy
 
+_DIGITS_MAX = 20  # Python refuses to read a number of some thousand digits
 NONE = "none"
 """Value of an option that removes a limit."""
 
@@ -115,8 +117,8 @@ def _money(value: str | float) -> int:
 
 def _count(value: str | int) -> int:
     text = str(value).strip().replace("_", "")
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{value!r}: give a whole number above zero")
+    if not text.isdecimal() or len(text) > _DIGITS_MAX or not 0 < int(text) <= WHOLE_MAX:
+        raise ValueError(f"{value!r}: give a whole number above zero and at most {WHOLE_MAX}")
     return int(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cortex.values.counts import WHOLE_MAX
 from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price
 from policies.failures.retry import RetryPolicy
@@ -95,6 +96,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 < value < _INFINITE:
                 raise ValueError(f"{name} must be above zero, not {value}")
+            if type(value) is int and value > WHOLE_MAX:
+                raise ValueError(f"{name} must be at most {WHOLE_MAX}, not {value}")
         for name in ("resamples_max", "alike_first", "blocked_wait_s"):
             if not 0 <= getattr(self, name) < _INFINITE:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")

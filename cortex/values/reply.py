@@ -50,10 +50,6 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 UNKNOWN_USAGE: Final = Usage(unknown=True)
 """Usage of a reply whose provider reported none that can be read."""
 
-COUNT_MAX: Final = 1_000_000_000
-"""Largest count of tokens that is believed. No request comes near it, and the sums of as many replies as a job may have
-stay below the 64 bits in which a journal holds them."""
-
 
 class TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
     """Text block of the model or the user."""

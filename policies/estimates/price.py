@@ -12,6 +12,11 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 NUSD_PER_USD: Final = 1_000_000_000
+USD_MAX: Final = 1_000_000_000
+"""Largest amount of USD, and rate in USD per million tokens. The dearest model costs 600 USD per million
+(https://openai.com/api/pricing, o1-pro)."""
+COST_MAX_NUSD: Final = 1_000_000 * NUSD_PER_USD
+"""Highest cost of one call: a million USD. Sums of a job stay in the 64 bits that a journal holds."""
 _TOKENS_PER_MTOK: Final = 1_000_000
 _PERCENT: Final = 100
 
@@ -249,8 +254,8 @@ def _checked(name: str, value: Decimal | str | int | float) -> Decimal:
         number = Decimal(str(value))
     except InvalidOperation:
         raise ValueError(f"{name} must be a number, not {value!r}") from None
-    if not number.is_finite() or number < 0 or number > 1_000_000_000:
-        raise ValueError(f"{name} must be 0 or more, not {value}")
+    if not number.is_finite() or not 0 <= number <= USD_MAX:
+        raise ValueError(f"{name} must be 0 or more, and at most {USD_MAX:,}, not {value}")
     return number
 
 
@@ -262,4 +267,5 @@ def _rounded_up(micro: int, percent: int) -> int:
     """Divide (nano-USD per million tokens) times tokens down to nano-USD, at this percentage of the price, rounded
     up.
     """
-    return -(-micro * percent // (_TOKENS_PER_MTOK * _PERCENT))
+    nusd = -(-micro * percent // (_TOKENS_PER_MTOK * _PERCENT))
+    return nusd if nusd < COST_MAX_NUSD else COST_MAX_NUSD

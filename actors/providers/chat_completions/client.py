@@ -23,6 +23,7 @@ from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
 from cortex.values.chat_form.request import CHAT_MARK, may_stream
+from cortex.values.counts import CountFromOne
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 
@@ -78,7 +79,7 @@ CHAT_FORM: Final = WireForm(
 
 
 class _Count(msgspec.Struct):
-    input_tokens: int
+    input_tokens: CountFromOne
 
 
 class ChatModel(BatchingModel):

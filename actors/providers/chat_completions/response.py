@@ -16,7 +16,7 @@ Differences between servers:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -28,8 +28,9 @@ from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from cortex.values.chat_form.completion import COMPLETION, with_completion
+from cortex.values.counts import CountFromOne, count_of
 from cortex.values.endings import CONTEXT_WINDOW
-from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
+from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
 
 STOP_REASONS: Final[Mapping[str, str]] = {
     "stop": END_TURN,
@@ -71,8 +72,8 @@ class _TextDetails(msgspec.Struct, gc=False):
 
 
 class _TextUsage(msgspec.Struct, gc=False):
-    prompt_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
-    completion_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    prompt_tokens: CountFromOne
+    completion_tokens: CountFromOne
     total_tokens: int
     prompt_tokens_details: _TextDetails | None = None
     prompt_cache_hit_tokens: Literal[0] | None = None
@@ -284,7 +285,7 @@ def usage_of(found: Mapping[str, Any], has_content: bool) -> Usage:
         return UNKNOWN_USAGE
     details = reported.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
-    read = next(filter(None, (count_in(value) for value in (
+    read = next(filter(None, (count_of(value) for value in (
         details.get("cached_tokens"), reported.get("prompt_cache_hit_tokens"), reported.get("cached_tokens"),
     ))), 0)  # fmt: skip
     return split_usage(
@@ -295,18 +296,11 @@ def usage_of(found: Mapping[str, Any], has_content: bool) -> Usage:
 
 def split_usage(prompt: Any, output: Any, total: Any, read: Any, written: Any, has_content: bool) -> Usage:
     """Return the usage of counts in which cached tokens are part of the prompt's, as `usage_of` says."""
-    prompt, output, total = count_in(prompt), count_in(output), count_in(total)
+    prompt, output, total = count_of(prompt), count_of(output), count_of(total)
     if prompt is None or output is None:
         return UNKNOWN_USAGE
     if total is not None and total - prompt > output:
         output = total - prompt
-    read = min(count_in(read) or 0, prompt)
-    written = min(count_in(written) or 0, prompt - read)
+    read = min(count_of(read) or 0, prompt)
+    written = min(count_of(written) or 0, prompt - read)
     return plausible(Usage(prompt - read - written, output, read, written), has_content)
-
-
-def count_in(value: Any) -> int | None:
-    """Return a count of tokens; None for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= COUNT_MAX else None

@@ -20,7 +20,8 @@ from actors.providers.transport.json_text import plain_value
 from cortex.programs.parts.embedding import NUMBER_BYTES, is_vector, packed, vectors_in
 from cortex.values.canonical import END_TURN
 from cortex.values.chat_form.completion import EMBEDDING_LIST
-from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage, canonical_reply
+from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
+from cortex.values.counts import count_of
 from policies.failures.failure import Failure, FailureKind
 
 BASE64, NUMBERS = "base64", "numbers"
@@ -112,7 +113,7 @@ def _usage(counts: _Counts | None) -> Usage:
     """Return the usage: the tokens of the texts, which some servers count as a total alone."""
     if counts is None:
         return UNKNOWN_USAGE
-    given = counts.total_tokens if counts.prompt_tokens is None else counts.prompt_tokens
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= COUNT_MAX:
+    given = count_of(counts.total_tokens if counts.prompt_tokens is None else counts.prompt_tokens)
+    if given is None:
         return UNKNOWN_USAGE
     return plausible(Usage(given, 0), False)

@@ -41,6 +41,7 @@ from actors.providers.registry import row_of
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Transport
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.proxy_tls import network_of
+from cortex.values.counts import CountFromOne
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import FailureKind
 from policies.failures.timeout import TimeoutPolicy
@@ -272,7 +273,7 @@ def _nowhere(request: httpx2.Request) -> httpx2.Response:
 
 
 class _TokenCount(msgspec.Struct):
-    input_tokens: int
+    input_tokens: CountFromOne
 
 
 def _import_sdk() -> ModuleType:

@@ -26,7 +26,8 @@ from typing import Any, Final
 from actors.providers.messages.sse import StreamAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
 from actors.providers.transport.json_text import first_value, text_of
-from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage
+from cortex.values.counts import count_of
+from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
 _WRAPPERS: Final = ("message", "data", "response", "result", "body", "output")
 """Fields in which gateways put a whole message."""
@@ -142,7 +143,7 @@ def _reply(message: dict[str, Any], ended: Any, whole: bool) -> Reply:
     if usage.unknown:
         repaired.pop("usage", None)
     else:
-        repaired["usage"] = message["usage"] | {name: _count(message["usage"].get(name)) or 0 for name in _COUNTS}
+        repaired["usage"] = message["usage"] | {name: count_of(message["usage"].get(name)) or 0 for name in _COUNTS}
     clean = stop_reason.encode("utf-8", "replace").decode()
     return Reply(json_bytes(repaired), clean, repaired["model"].encode("utf-8", "replace").decode(), usage)
 
@@ -176,15 +177,15 @@ def _usage(reported: Any, has_text: bool) -> Usage:
     """Return the usage that was reported; `UNKNOWN_USAGE` if a count is missing, unreadable or impossible."""
     if not isinstance(reported, dict):
         return UNKNOWN_USAGE
-    given, output = _count(reported.get("input_tokens")), _count(reported.get("output_tokens"))
+    given, output = count_of(reported.get("input_tokens")), count_of(reported.get("output_tokens"))
     read, written = (
-        0 if reported.get(name) is None else _count(reported[name])
+        0 if reported.get(name) is None else count_of(reported[name])
         for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
     )
     if given is None or output is None or read is None or written is None:
         return UNKNOWN_USAGE
     split = reported.get("cache_creation")
-    hour = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) and written else None
+    hour = count_of(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) and written else None
     return plausible(Usage(given, output, read, written, hour or 0), has_text)
 
 
@@ -193,14 +194,3 @@ def plausible(usage: Usage, has_text: bool) -> Usage:
     if not usage.input_tokens_billed or (has_text and not usage.output_tokens):
         return UNKNOWN_USAGE
     return usage
-
-
-def _count(value: Any) -> int | None:
-    """Return a count of tokens, also one that is written as a float or as a text; None for anything else."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(COUNT_MAX)):
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= COUNT_MAX else None

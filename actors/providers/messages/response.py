@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from actors.providers.messages.flawed_response import plausible, read_flawed
 from actors.providers.transport.body import UnreadableResponse
-from cortex.values.reply import COUNT_MAX, Reply, Usage
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+from cortex.values.counts import Count
+from cortex.values.reply import Reply, Usage
 
 
 class _Written(msgspec.Struct):

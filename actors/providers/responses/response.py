@@ -18,7 +18,8 @@ from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, TOOL_USE
-from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Reply, Usage
+from cortex.values.counts import CountFromOne
+from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
 INCOMPLETE_REASONS: Final[Mapping[str, str]] = {
     "max_output_tokens": MAX_TOKENS,
@@ -48,8 +49,8 @@ class _Details(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
-    output_tokens: Annotated[int, msgspec.Meta(gt=0, le=COUNT_MAX)]
+    input_tokens: CountFromOne
+    output_tokens: CountFromOne
     total_tokens: int
     input_tokens_details: _Details | None = None
 

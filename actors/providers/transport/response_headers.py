@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+NUMBER_MAX: Final = 1e12
+"""Number in a header from which it is not believed: limits of tokens a minute are below 1e9, times below 1e10 s."""
 RETRY_AFTER_MAX_S: Final = 86_400.0
 """Longest wait in seconds. A wait beyond a day is no rate limit; a longer one is taken for a day."""
 
@@ -55,7 +57,7 @@ def rfc3339_s(value: str | None) -> float | None:
 
 
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+_LENGTH: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)\s*")
 
 
 def duration_s(value: str | None) -> float | None:
@@ -67,16 +69,16 @@ def duration_s(value: str | None) -> float | None:
     parts = _LENGTH.findall(text)
     whole = "".join(text.split()) == "".join(f"{count}{unit}" for count, unit in parts)
     seconds = sum(float(count) * _UNITS_S[unit] for count, unit in parts)
-    return round(seconds, 6) if parts and whole else None
+    return round(seconds, 6) if parts and whole and seconds < NUMBER_MAX else None
 
 
 def number(value: str | None) -> float | None:
-    """Return a number of at least 0 and below 1e15; None where it is none."""
+    """Return a number of at least 0 and below `NUMBER_MAX`; None where it is none."""
     try:
         found = float(value) if value else None
     except ValueError:
         return None
-    return found if found is not None and 0 <= found < 1e15 else None
+    return found if found is not None and 0 <= found < NUMBER_MAX else None
 
 
 def bounded_s(seconds: float) -> float:

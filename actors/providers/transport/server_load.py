@@ -19,6 +19,7 @@ from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
+from cortex.values.counts import COUNT_MAX
 
 NAMES: Final[Mapping[str, str]] = {
     "vllm:num_requests_running": "vllm:num_requests_waiting",
@@ -35,7 +36,7 @@ EVERY_S: Final = 1.0
 AGAIN_S: Final = 60.0
 """Seconds until a server without such metrics is asked again: another may have taken its place."""
 TIMEOUT_S: Final = 2.0
-_COUNT_MAX: Final = 1e9
+_COUNT_MAX: Final = float(COUNT_MAX)
 _OK: Final = 200
 
 Load = tuple[int, int] | None

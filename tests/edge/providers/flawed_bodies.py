@@ -10,8 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from cortex.values.counts import COUNT_MAX
 from cortex.values.endings import Ending
-from cortex.values.reply import COUNT_MAX, UNKNOWN_USAGE, Usage
+from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.failures.failure import FailureKind
 from tests.edge.providers.test_stream import events_of
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, chunked, compact, http, streamed

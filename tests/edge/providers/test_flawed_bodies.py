@@ -22,8 +22,9 @@ from actors.providers.messages.response import read_message
 from actors.providers.transport.body import UnreadableAnswer
 from cortex.journal import codec
 from cortex.state import events
+from cortex.values.counts import COUNT_MAX
 from cortex.values.endings import Ending
-from cortex.values.reply import COUNT_MAX, Reply, text_of
+from cortex.values.reply import Reply, text_of
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, may_retry
 from tests.cli.cli_runner import cortex
