@@ -26,10 +26,11 @@ from actors.branch.route_breakers import CircuitBreakerError, RouteBreakers
 from actors.branch.task_pool import TaskPool
 from actors.messaging.payload import Payload
 from actors.messaging.report_sender import ReportSender
-from actors.ports.model import TRACEPARENT, Model
+from actors.ports.model import TRACEPARENT, Model, shallow
 from actors.ports.runtime import Runtime
 from cortex.scheduler.reports import ProgressReport
 from cortex.state import commands, events
+from cortex.values.bounds.json_depth import JSON_DEPTH_MAX
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -361,6 +362,8 @@ class Branch:
 
     def _ended(self, under: InFlightCall, result: Reply | Failure) -> None:
         call = under.call
+        if type(result) is Reply and result.body.count(b"{") + result.body.count(b"[") > JSON_DEPTH_MAX:
+            result = shallow(result)
         now_s = self._clock()
         elapsed_s = now_s - under.begun_s if under.begun_s <= now_s else 0.0
         if self._stuck:

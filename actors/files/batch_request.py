@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from cortex.state.events import Row
-from cortex.values.counts import COUNT_MAX
+from cortex.values.bounds.counts import COUNT_MAX
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 64
@@ -118,6 +119,8 @@ class RowRules:
         """
         if len(line) > LINE_BYTES_MAX:
             raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
+        if too_deep(line):
+            raise InvalidRow(f"is {deep_words()}, which no request is")
         try:
             found = _decode(line)
             if holds_minus_zero(line):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.common.units import clock, duration_s, share, time_at_s
-from cortex.values.counts import WHOLE_MAX
+from cortex.values.bounds.counts import WHOLE_MAX
 from cortex.values.limits import Limits
 from policies.estimates.price import nusd, usd_text
 from policies.failures.timeout import TimeoutPolicy

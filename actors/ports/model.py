@@ -10,8 +10,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.reply import Reply
-from policies.failures.failure import Failure
+from policies.failures.failure import Failure, FailureKind
 
 TRACEPARENT: ContextVar[str] = ContextVar("traceparent", default="")
 """W3C header of the current attempt, for clients that send it along; empty: it must not be sent."""
@@ -48,3 +49,10 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """Close the connections; calls under way end as TRANSIENT."""
+
+
+def shallow(reply: Reply) -> Reply | Failure:
+    """Return a reply, or the failure of one that is nested too deeply for every reader of K to read it alike."""
+    if not too_deep(reply.body):
+        return reply
+    return Failure(FailureKind.UNREADABLE, f"the answer is {deep_words()}, as no message is")

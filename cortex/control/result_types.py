@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from cortex.control.tasks import CommandRefused, ControlTask
+from cortex.values.bounds.json_depth import deep_words, too_deep
 
 KINDS = ("text", "number", "counts", "json")
 """Protocols without a parameter."""
@@ -91,6 +92,8 @@ def _tallied(task: ControlTask, tool: str, field: str) -> dict[str, int]:
 def _json(text: Any) -> Any:
     if not isinstance(text, str):
         return text
+    if too_deep(text):
+        raise CommandRefused(f"the result is {deep_words()}")
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

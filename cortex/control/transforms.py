@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from cortex.values.bounds.json_depth import too_deep
+
 _FORM = re.compile(r"(?:head|lines):[1-9]\d{0,8}|fields:[\w,]+|sort|match:.+")
 
 
@@ -43,6 +45,8 @@ def transformed(text: str, transforms: Iterable[str]) -> str:
 
 def _fields(text: str, names: list[str]) -> str:
     """Keep fields of a JSON object or of a list of objects; leave anything else unchanged."""
+    if too_deep(text):
+        return text
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from cortex.calls.reply_tokens import named_chances
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.json_schema.structured import structured_form
 from cortex.values.plain_values import to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
@@ -73,6 +74,8 @@ class AnswerType:
             text = text.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
         if self.type_ is bool:
             text = text.rstrip(".").lower()
+        if too_deep(text):
+            raise Malformed(f"the answer is {deep_words()}")
         try:
             if self._pydantic:
                 return to_plain(self.type_.model_validate_json(text).model_dump(mode="json"))

@@ -17,6 +17,7 @@ from cortex.state.changes import Abandon, Ask, Change, Expect, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.endings import Ending
 from cortex.values.reply import Malformed, Reply, ending_message
 from policies.estimates.price import cost_nusd
@@ -162,6 +163,8 @@ class Flow(Program, frozen=True, dict=True):
         """A row's parameters, or the reason why it is invalid."""
         kinds = self.kinds()
         try:
+            if too_deep(row.body):
+                raise ValueError(f"a row is {deep_words()}")
             given = msgspec.json.decode(row.body)
             if not isinstance(given, dict):
                 raise ValueError("a row is a JSON object whose fields are parameters")

@@ -251,11 +251,15 @@ def _made(k: State, program: Program, event: events.GoalMade, out: Out) -> None:
 def _answer_given(k: State, program: Program, event: events.AnswerGiven, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
+    try:
+        value = to_plain(event.value)
+    except (TypeError, ValueError, OverflowError):
+        return  # whoever gives an answer has it checked first: the goal still waits
     for goal_id in k.expected.pop(event.name, ()):
         goal = k.goals.get(goal_id)
         if goal is not None and goal.expects == event.name:
             tool_runs.take_in(k, goal)
-            fold(k, program, goal, "absorbed", to_plain(event.value), out)
+            fold(k, program, goal, "absorbed", value, out)
 
 
 def _leased(k: State, program: Program, event: events.BudgetLeased, out: Out) -> None:

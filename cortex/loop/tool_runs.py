@@ -65,13 +65,17 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailur
     goal = k.goals[event.goal]
     if event.failure is not None:
         return _failed(k, goal, task, event.failure)
+    try:
+        value = to_plain(event.value)
+    except (TypeError, ValueError, OverflowError) as error:
+        return _failed(k, goal, task, Failure(FailureKind.FAULTY, f"the tool's value cannot be kept: {error}"))
     _over(k, task)
     if not task.item:
-        return goal, to_plain(event.value)
+        return goal, value
     item = k.items[task.item]
     seen = item.observation
     assert seen is not None
-    item.value = to_plain(event.value)
+    item.value = value
     item.size_bytes = size_bytes(item.value)
     item.observation = msgspec.structs.replace(seen, read_at_s=float(event.read_at_s), taken_at_s=k.at_s)
     k.items_by_kind.setdefault(item.kind, {})[item.id] = None

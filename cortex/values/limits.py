@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.values.counts import WHOLE_MAX
+from cortex.values.bounds.counts import WHOLE_MAX
 from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price
 from policies.failures.retry import RetryPolicy

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.endings import WHOLE_REASONS, Ending, ended_by_itself, ending_of, ending_of_reason
 
 T = TypeVar("T")
@@ -283,6 +284,8 @@ def as_json(reply: Reply, type_: type[T]) -> T:
     text = reply.text.strip()
     if text.startswith("```"):
         text = text.split("\n", 1)[-1].rsplit("```", 1)[0]
+    if too_deep(text):
+        raise Malformed(f"expected {_name(type_)}: the answer is {deep_words()}")
     try:
         return msgspec.json.decode(text, type=type_)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.json_schema.checks import SchemaError, identity_of, resolved
 from cortex.values.json_schema.decoder_types import struct_of
 from cortex.values.json_schema.keywords import check_of
@@ -125,6 +126,8 @@ def _found(text: str, in_words: bool) -> tuple[Any, str]:
         message = message.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
     if not message:
         raise Malformed("the answer is empty")
+    if too_deep(message):
+        raise Malformed(f"the answer is {deep_words()}")
     try:
         return _decode(message), message
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -141,6 +144,8 @@ def _only_object(text: str, reason: str) -> tuple[Any, str]:
             break
         end = place + 1
         if _OBJECT_BEGINS.match(text, place):
+            if too_deep(text[place:]):  # quotes before the object may not be those of strings
+                raise Malformed(f"the answer is {deep_words()}")
             try:
                 _, end = _scan(text, place)
                 value = _decode(text[place:end])

@@ -20,6 +20,7 @@ from actors.channel.batches.accumulator import BatchAccumulator, Calls, Put
 from actors.channel.batches.orders import BatchOrderRouter, passes
 from actors.jobs.wait_reasons import WORDS_MAX, time_of_day
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, surely_not_made
+from actors.ports.model import shallow
 from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
@@ -172,6 +173,8 @@ class SubmissionTracker:
             flight = k.flights.get(keys.get(name, -1))
             if flight is None:
                 continue  # read before
+            if reply is not None and isinstance(checked := shallow(reply), Failure):
+                reply, failure = None, checked
             if reply is not None:
                 asked = flight.sent or flight.hash
                 found.append(events.Answered(flight.goal, flight.sample, flight.attempt, asked, reply))

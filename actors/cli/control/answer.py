@@ -22,6 +22,7 @@ from actors.programs.loader import load
 from cortex.flows.context import APPROVAL
 from cortex.flows.program import Flow, takes
 from cortex.state.state import State
+from cortex.values.bounds.json_depth import deep_words, too_deep
 
 
 def answer(job: str, pairs: list[str], options: Options) -> int:
@@ -99,6 +100,8 @@ def _named(pair: str) -> tuple[str, Any]:
     name, equals, text = pair.partition("=")
     if not equals or not name.strip():
         raise CommandError(f"{pair!r} has no '=': give name=value")
+    if too_deep(text):
+        raise CommandError(f"the answer to {name.strip()} is {deep_words()}: flatten it")
     try:
         return name.strip(), msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -26,6 +26,7 @@ from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey
 from actors.files.table_reader import CSV, JSONL, PARQUET, TableFile
 from cortex.programs.table import option_for
 from cortex.state.events import Row
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.template import Template, shown
 
 COLUMNS_MAX: Final = 5_000
@@ -264,6 +265,8 @@ class TableSource(RowSource):
         if self._checked is None and type(found) is bytes:
             self._see(cells, number)
         body = _encode(row)
+        if type(found) is not bytes and too_deep(body):
+            raise InvalidRow(f"is {deep_words()}: flatten it")
         if len(key) > ID_CHARACTERS_MAX:
             text = f"{self._id} has {len(key):,} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)

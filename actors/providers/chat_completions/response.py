@@ -26,9 +26,9 @@ from actors.providers.messages.sse import tool_input
 from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
+from cortex.values.bounds.counts import CountFromOne, count_of
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from cortex.values.chat_form.completion import COMPLETION, with_completion
-from cortex.values.counts import CountFromOne, count_of
 from cortex.values.endings import CONTEXT_WINDOW
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
 

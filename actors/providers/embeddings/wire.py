@@ -20,8 +20,8 @@ from actors.providers.transport.json_text import plain_value
 from cortex.programs.parts.embedding import NUMBER_BYTES, is_vector, packed, vectors_in
 from cortex.values.canonical import END_TURN
 from cortex.values.chat_form.completion import EMBEDDING_LIST
+from cortex.values.bounds.counts import count_of
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
-from cortex.values.counts import count_of
 from policies.failures.failure import Failure, FailureKind
 
 BASE64, NUMBERS = "base64", "numbers"

@@ -41,7 +41,7 @@ from actors.providers.registry import row_of
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Transport
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.proxy_tls import network_of
-from cortex.values.counts import CountFromOne
+from cortex.values.bounds.counts import CountFromOne
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import FailureKind
 from policies.failures.timeout import TimeoutPolicy

@@ -26,7 +26,7 @@ from typing import Any, Final
 from actors.providers.messages.sse import StreamAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
 from actors.providers.transport.json_text import first_value, text_of
-from cortex.values.counts import count_of
+from cortex.values.bounds.counts import count_of
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
 _WRAPPERS: Final = ("message", "data", "response", "result", "body", "output")

@@ -8,7 +8,7 @@ import msgspec
 
 from actors.providers.messages.flawed_response import plausible, read_flawed
 from actors.providers.transport.body import UnreadableResponse
-from cortex.values.counts import Count
+from cortex.values.bounds.counts import Count
 from cortex.values.reply import Reply, Usage
 
 

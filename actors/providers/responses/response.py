@@ -17,8 +17,8 @@ from actors.providers.responses.request import THOUGHTS_PREFIX
 from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
+from cortex.values.bounds.counts import CountFromOne
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, TOOL_USE
-from cortex.values.counts import CountFromOne
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
 INCOMPLETE_REASONS: Final[Mapping[str, str]] = {

@@ -19,7 +19,7 @@ from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.failures import ConfigurationFault
 from actors.providers.transport.free_call import free_call
 from actors.providers.transport.proxy_tls import network_of
-from cortex.values.counts import COUNT_MAX
+from cortex.values.bounds.counts import COUNT_MAX
 
 NAMES: Final[Mapping[str, str]] = {
     "vllm:num_requests_running": "vllm:num_requests_waiting",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cortex.values.counts import COUNT_MAX
+from cortex.values.bounds.counts import COUNT_MAX
 from cortex.values.endings import Ending
 from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.failures.failure import FailureKind

@@ -28,7 +28,7 @@ from actors.providers.responses import client as responses_client
 from actors.providers.responses.response import read_response
 from actors.providers.transport.response_headers import NUMBER_MAX, RETRY_AFTER_MAX_S, duration_s, number, retry_after_s
 from cortex.journal import codec
-from cortex.values.counts import COUNT_MAX, WHOLE_MAX, count_of
+from cortex.values.bounds.counts import COUNT_MAX, WHOLE_MAX, count_of
 from cortex.values.limits import Limits
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import COST_MAX_NUSD, cost_nusd, parse_price

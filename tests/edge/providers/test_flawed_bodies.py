@@ -22,7 +22,7 @@ from actors.providers.messages.response import read_message
 from actors.providers.transport.body import UnreadableAnswer
 from cortex.journal import codec
 from cortex.state import events
-from cortex.values.counts import COUNT_MAX
+from cortex.values.bounds.counts import COUNT_MAX
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, text_of
 from policies.failures.failure import Failure, FailureKind

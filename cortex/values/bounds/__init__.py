@@ -1,0 +1,1 @@
+"""Bounds of what comes from outside: counts, and the depth of JSON."""

@@ -1,0 +1,121 @@
+"""Depth of JSON: judged without a decoder, and one K whatever stack a journal is read on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.files.batch_request import InvalidRow, RowRules
+from actors.files.json_rows import read_row
+from actors.ports.model import shallow
+from cortex.control.tasks import CommandRefused
+from cortex.control.transforms import _fields
+from cortex.flows.answer_types import AnswerType
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.changes import Change, Resolve
+from cortex.state.state import Goal, State
+from cortex.values.bounds.json_depth import JSON_DEPTH_MAX, too_deep
+from cortex.values.reply import Malformed, Reply, as_json
+from cortex.values.schema import decoded
+from policies.failures.failure import Failure, FailureKind
+from tests.support.state_machine_harness import Flat, Stage, reply
+
+DEPTHS = (1, JSON_DEPTH_MAX - 1, JSON_DEPTH_MAX, JSON_DEPTH_MAX + 1, 300, 700, 950, 20_000)
+SHAPES: dict[str, Callable[[int], str]] = {
+    "lists": lambda depth: "[" * depth + "]" * depth,
+    "objects": lambda depth: '{"a":' * depth + "1" + "}" * depth,
+    "both": lambda depth: '[{"a":' * (depth // 2) + "[" * (depth % 2) + "]" * (depth % 2) + "}]" * (depth // 2),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_the_depth_of_a_document_is_judged_exactly(shape: str, depth: int) -> None:
+    text = SHAPES[shape](depth)
+    assert too_deep(text) is too_deep(text.encode()) is (depth > JSON_DEPTH_MAX)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps("[" * 5_000), json.dumps(['"[' * 500, "\\[" * 500]), json.dumps({"{" * 300: ["é[" * 300]}),
+        "[" + ",".join(["[{}]"] * 2_000) + "]", "", "]" * 500, "\ud83d" + "{}" * 300,
+    ],
+)  # fmt: skip
+def test_brackets_that_do_not_nest_are_no_depth(text: str) -> None:
+    assert not too_deep(text)
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)))
+def test_what_is_said_is_the_depth_of_the_value(value: Any) -> None:
+    def depth(of: Any) -> int:
+        inside = of.values() if isinstance(of, dict) else of if isinstance(of, list) else None
+        return 0 if inside is None else 1 + max(map(depth, inside), default=0)
+
+    for wrapped in (0, JSON_DEPTH_MAX - 2, JSON_DEPTH_MAX):
+        text = "[" * wrapped + json.dumps(value) + "]" * wrapped
+        assert too_deep(text) is (depth(value) + wrapped > JSON_DEPTH_MAX)
+
+
+# -- the doors -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("depth", (JSON_DEPTH_MAX + 1, 950, 20_000))
+def test_each_door_refuses_what_is_too_deep_in_one_line(depth: int) -> None:
+    text = SHAPES["lists"](depth)
+    line = f'{{"custom_id":"a","params":{{"model":"m","max_tokens":1,"messages":{text}}}}}'.encode()
+    for refuses in (
+        lambda: RowRules().read(line), lambda: read_row(f'{{"id":1,"a":{text}}}'.encode()),
+        lambda: decoded(text), lambda: decoded(f'see {{"a":{text}}} here', in_words=True),
+        lambda: as_json(reply(text), Any), lambda: AnswerType(list).read(reply(text)),
+    ):  # fmt: skip
+        with pytest.raises((InvalidRow, Malformed, CommandRefused), match="nested too deeply") as refused:
+            refuses()
+        assert "\n" not in str(refused.value)
+    assert _fields(text, ["a"]) == text
+    body = f'{{"content":[{{"type":"text","text":"a"}},{{"type":"other","x":{text}}}]}}'.encode()
+    found = shallow(Reply(body, "end_turn", "m", reply().usage))
+    assert isinstance(found, Failure) and found.kind is FailureKind.UNREADABLE
+    assert shallow(reply(text)).body == reply(text).body, "the text of a message is no depth of its own"
+
+
+# -- one journal, one K ----------------------------------------------------------------------------------------------
+
+
+class Reads(Flat, frozen=True):
+    """Program whose goals read their replies as JSON, in each way that the core has."""
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        ways = (lambda: decoded(reply.text, in_words=True), lambda: as_json(reply, Any), lambda: AnswerType(list).read(reply))
+        value = ways[goal.id % 3]()
+        yield Resolve(goal, json.dumps(value)[:50])
+
+
+def replayed(turns: list[events.Turn], program: Reads, headroom: int) -> bytes:
+    """K after a replay on a stack with room for so many calls."""
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + headroom)
+    try:
+        return codec.encode_state(codec.replay(None, turns, program))
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def test_one_journal_gives_one_k_at_any_recursion_limit() -> None:
+    bench = Stage(Reads(texts=tuple(map(str, range(30)))), permits=30)
+    texts = [SHAPES[shape](depth) for depth in (1, 60, 90, 100, 101, 300, 700, 820, 950) for shape in SHAPES]
+    for call, text in zip(list(bench.calls.values()), texts, strict=False):
+        bench.turn(bench.answered(call, text))
+    bench.answer_all("[1]")
+    found = {replayed(bench.turns, bench.program, headroom) for headroom in (350, 450, 700, 850, 1_000, 3_000)}
+    assert found == {codec.encode_state(bench.k)}
+    assert bench.k.tally.failures["malformed"] > 10 and bench.k.tally.succeeded == 30
