@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from actors.providers.credentials.proxy import of_environ, proxy_used
+from actors.providers.credentials.secret_forms import wide_redactor
 from actors.providers.registry import DEFAULT, PROVIDERS, row_of
 
 REDACTED: Final = "[redacted]"
@@ -214,11 +215,12 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted((s for s in found if len(s) >= _SECRET_LENGTH_MIN), key=lambda s: (-len(s), s)))
 
     def redactor(self) -> Callable[[str], str]:
-        """Return a function that takes every secret of this credential, and all that looks like a key, out of a
-        text."""
+        """Return a function that takes every secret of this credential, in each form in which it may come back
+        (``secret_forms``), and all that looks like a key, out of a text."""
         own = "|".join(re.escape(secret) for secret in self.secrets())
         pattern = re.compile(f"{own}|{_KEY_LIKE.pattern}" if own else _KEY_LIKE.pattern)
-        return lambda text: pattern.sub(REDACTED, text)
+        wide = wide_redactor(self.secrets(), REDACTED)
+        return lambda text: wide(pattern.sub(REDACTED, text))
 
     def is_setting(self, header: str) -> bool:
         """Return whether a header of the user's is a setting, as `anthropic-beta` is, rather than a secret: an error

@@ -97,7 +97,7 @@ class FailureReader:
         text = page_text(message)
         if path and is_misdirected(kind, status, text, bool(error_type) or has_error(body)):
             kind, remedy = FailureKind.BLOCKED, self.remedy_of(path)
-            message = f"{self.where(path)} answered {status}{_in_brackets(text)}"
+            message = f"{self.where(path)} answered {status}{_in_brackets(self.redact(text))}"
         elif text != message:
             message = f"{self.where(path)} answered {status} with a page: {text or 'it has no text'}"
             remedy = remedy or (PAGE if kind is FailureKind.UNAUTHORISED else "")

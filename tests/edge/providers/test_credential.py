@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
+import json
 import os
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -258,3 +264,46 @@ def test_an_address_is_shown_without_its_password() -> None:
     assert without_password("https://u:p@host:1/a?b") == "https://host:1/a?b"
     assert without_password("u:p@host:1") == "host:1"
     assert without_password("https://host/a@b") == "https://host/a@b"
+
+
+LONG_KEY = "gw-0a1B2c/3D4e5F+6g7H8i9J"
+FORMS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda key: key,
+    "in capitals": str.upper,
+    "in small letters": str.lower,
+    "reversed": lambda key: key[::-1],
+    "percent-encoded": lambda key: quote(key, safe=""),
+    "percent-encoded twice": lambda key: quote(quote(key, safe=""), safe=""),
+    "each byte percent-encoded": lambda key: "".join(f"%{each:02X}" for each in key.encode()),
+    "a form field": quote_plus,
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of a header": lambda key: base64.b64encode(f"Authorization: Bearer {key}\r\n".encode()).decode(),
+    "base64 of a pair": lambda key: base64.b64encode(f"ab:{key}".encode()).decode(),
+    "base64 for URLs": lambda key: base64.urlsafe_b64encode(f"a:{key}".encode()).decode(),
+    "hex": lambda key: key.encode().hex(),
+    "hex of a dump": lambda key: key.encode().hex(" ").upper(),
+    "escaped in JSON": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
+    "escaped by number": lambda key: "".join(f"\\u{ord(each):04X}" for each in key),
+    "escaped in HTML": lambda key: html.escape(f"<{key}>"),
+    "over two lines": lambda key: f"{key[:9]}\n{key[9:]}",
+    "over two lines of JSON": lambda key: f"{key[:9]}\\n{key[9:]}",
+    "wrapped base64": lambda key: "\n".join(textwrap.wrap(base64.b64encode(key.encode()).decode(), 10)),
+    "with a soft hyphen": lambda key: f"{key[:12]}\u00ad{key[12:]}",
+    "cut": lambda key: key[:14],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_key_that_comes_back_in_another_form_is_redacted(form: str) -> None:
+    redact = Credential(api_key=LONG_KEY).redactor()
+    said = FORMS[form](LONG_KEY)
+    text = redact(f"the request was refused: x-api-key was {said}" + ("" if form == "cut" else " and no other"))
+    assert REDACTED in text and text.startswith("the request was refused: x-api-key was ")
+    inside = said[24:-6] if form == "base64 of a header" else said  # what stands before and behind the key may stay
+    assert not any(inside[at : at + 9] in text for at in range(len(inside) - 8))
+
+
+def test_ordinary_text_is_not_taken_for_a_key() -> None:
+    redact = Credential(api_key=LONG_KEY).redactor()
+    for text in ("", "gw-0a1B", "model m: not found", "0a1b2c" * 50, base64.b64encode(bytes(300)).decode(), "\n" * 500):
+        assert redact(text) == text

@@ -313,3 +313,11 @@ async def test_a_longer_timeout_allows_a_stream_a_longer_silence(
             await model.call(BODY, output_tokens_max=10_000, timeout_s=factor * usual_s)
     assert silences == pytest.approx([silences[0], silences[0], 3 * silences[0]])
     assert 60 < silences[0] < 65
+
+
+@pytest.mark.parametrize("room", range(80, 125, 4))
+async def test_a_key_in_an_error_that_is_cut_for_its_length_leaves_no_part_of_itself(connect: Connect, room: int) -> None:
+    page = http(f"<html><body>{'x' * room} {KEY} {'y' * 500}</body></html>".encode(), 404, "text/html")
+    async with connect(always(page)) as (_, model):
+        failure = await failed(model)
+    assert not any(KEY[:length] in failure.message for length in range(9, len(KEY)))
