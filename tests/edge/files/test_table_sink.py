@@ -53,6 +53,8 @@ def table(path: Path) -> list[dict[str, Any]]:
 
 
 ODD = ["a\rb", "\r", "a\r\nb", "\nb", 'q"q', "a,b", "a\tb", " a ", "", "\ufeffa", "\u2028", "plain"]
+FORMULAS = ["=cmd|' /C calc'!A0", '=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1:A9)", "\t=1", "\r=1", "'=1", "|x"]
+"""Texts that spreadsheets run (https://owasp.org/www-community/attacks/CSV_Injection). A table has them as they are."""
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.tsv"])
@@ -60,17 +62,18 @@ def test_any_reader_finds_each_row_once_and_each_text_as_it_is(sink: Any, tmp_pa
     """A lone CR among them: Python 3.11 and 3.12 write it bare where lines end with a line feed alone."""
     one = sink(name)
     one.open(0, 0, False)
-    one.write([msgspec.json.encode({"id": n, "text": text, "more": []}) for n, text in enumerate(ODD)])
+    texts = ODD + FORMULAS
+    one.write([msgspec.json.encode({"id": n, "text": text, "more": []}) for n, text in enumerate(texts)])
     one.flush()
     one.close()
-    assert one.holds(len(ODD))
+    assert one.holds(len(texts))
     delimiter = "\t" if name.endswith("tsv") else ","
     with (tmp_path / name).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter=delimiter))
-    assert [row["text"] for row in rows] == ODD
+    assert [row["text"] for row in rows] == texts
     frame = pandas.read_csv(tmp_path / name, sep=delimiter, keep_default_na=False, dtype=str)
-    assert list(frame["text"]) == ODD
-    assert list(polars.read_csv(tmp_path / name, separator=delimiter, infer_schema=False)["text"].fill_null("")) == ODD
+    assert list(frame["text"]) == texts
+    assert list(polars.read_csv(tmp_path / name, separator=delimiter, infer_schema=False)["text"].fill_null("")) == texts
 
 
 def test_a_table_with_a_huge_cell_is_known_as_whole(sink: Any) -> None:
