@@ -31,7 +31,8 @@ def wide_redactor(secrets: Iterable[str], replacement: str) -> Callable[[str], s
     forms = dict.fromkeys(form for secret in whole for form in _forms(secret) if len(form) >= LENGTH_MIN)
     if not forms:
         return lambda text: text
-    needles = {_NO_TEXT.sub("", form)[-_NEEDLE:].casefold() for form in forms} | {each[:_NEEDLE].casefold() for each in whole}
+    parts = [*(_NO_TEXT.sub("", form)[-_NEEDLE:] for form in forms), *(secret[:_NEEDLE] for secret in whole)]
+    needles = {part.casefold() for part in parts}
     pattern = re.compile(
         "|".join(_GAP.join(map(re.escape, form)) for form in sorted(forms, key=len, reverse=True)), re.IGNORECASE
     )
