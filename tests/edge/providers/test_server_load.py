@@ -9,6 +9,7 @@ import pytest
 from actors.providers.credentials.credential import Credential
 from actors.providers.transport import server_load
 from actors.providers.transport.server_load import NAMES, Load, ServerLoad, load_in, read_metrics
+from cortex.values.bounds.counts import COUNT_MAX
 from tests.edge.support.scripted_http_server import Step, scripted
 
 VLLM = """\
@@ -43,7 +44,7 @@ TGI = 'tgi_batch_current_size 32\ntgi_queue_size 5\ntgi_request_duration_bucket{
         (VLLM, (490, 7)), (SGLANG, (162, 2826)), (LLAMA, (4, 12)), (TGI, (32, 5)), (VLLM.replace("\n", "\r\n"), (490, 7)),
         ("", None), ("<html></html>", None), ('{"error": "not found"}', None), (VLLM.partition("# TYPE vllm:num_requests_w")[0], None),
         ("process_cpu_seconds_total 3.5\n", None), (LLAMA.replace(" 12", " NaN"), (4, 0)), (LLAMA.replace(" 12", " -3"), (4, 0)),
-        (LLAMA.replace(" 12", " +Inf"), (4, 10**9)), (LLAMA.replace(" 12", " 1e300"), (4, 10**9)),
+        (LLAMA.replace(" 12", " +Inf"), (4, COUNT_MAX)), (LLAMA.replace(" 12", " 1e300"), (4, COUNT_MAX)),
         (LLAMA.replace(" 12", " 12 1790000000000"), (4, 12)),
     ],
 )  # fmt: skip
