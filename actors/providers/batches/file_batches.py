@@ -17,6 +17,7 @@ from actors.providers.client.canonical_request import model_in
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.transport.failures import FailureReader
+from cortex.values.bounds.counts import count_of
 from cortex.values.chat_form.messages import NoCounterpart
 from cortex.values.reply import Reply
 from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
@@ -37,8 +38,8 @@ class BatchOfFiles(msgspec.Struct, kw_only=True):
     name: str
     created_at_s: float
     ended: bool
-    total: int = 0
-    """Number of its requests; 0: not counted yet."""
+    total: Any = 0
+    """Number of its requests, as the provider counts them; 0: not counted yet. What is no count is not believed."""
     first_id: str = FOREIGN
     inputs: tuple[str, ...] = ()
     """Ids of the files it was made of."""
@@ -52,7 +53,8 @@ class BatchOfFiles(msgspec.Struct, kw_only=True):
     def status(self) -> BatchStatus:
         """Return the status. Raises NoName for an id that is none."""
         path_of(self.name)
-        total = self.total if self.total or self.ended else UNKNOWN_REQUESTS
+        total = count_of(self.total) or 0
+        total = total if total or self.ended else UNKNOWN_REQUESTS
         return BatchStatus(self.name, self.ended, total, self.created_at_s, self.first_id)
 
 

@@ -79,7 +79,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class _Counts(msgspec.Struct):
-    total: int = 0
+    total: Any = 0
 
 
 class _BatchError(msgspec.Struct):

@@ -30,6 +30,7 @@ from actors.providers.gemini.generate_response import read_generated
 from actors.providers.messages.batch_results import canceled, expired
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
+from cortex.values.bounds.counts import count_of
 from cortex.values.chat_form.messages import messages_request
 from cortex.values.chat_form.request import is_written
 from cortex.values.reply import Reply
@@ -216,8 +217,8 @@ _RESULT: Final = msgspec.json.Decoder(_Result)
 
 
 class _Stats(msgspec.Struct, rename="camel"):
-    request_count: int | str = 0
-    successful_request_count: int | str = 0
+    request_count: Any = 0
+    successful_request_count: Any = 0
 
 
 class _Input(msgspec.Struct, rename="camel"):
@@ -248,7 +249,7 @@ class _Operation(msgspec.Struct):
         """
         batch, done = self.metadata, self.metadata.state.rpartition("STATE_")[2]
         output = batch.output.responses_file or (self.response.responses_file if self.response is not None else "")
-        answered = int(batch.batch_stats.successful_request_count)
+        answered = count_of(batch.batch_stats.successful_request_count) != 0
         error = self.error or _Status()
         failed = done == "FAILED" and not output and not answered
         rest = {"EXPIRED": expired, "CANCELLED": canceled}.get(done)
@@ -256,7 +257,7 @@ class _Operation(msgspec.Struct):
         return BatchOfFiles(
             name=_bare(self.name, "batches"),
             created_at_s=datetime.fromisoformat(batch.create_time).timestamp() if batch.create_time else 0.0,
-            ended=done in _ENDED, total=int(batch.batch_stats.request_count),
+            ended=done in _ENDED, total=batch.batch_stats.request_count,
             first_id=shown.removeprefix(SHOWN) if shown.startswith(SHOWN) else "-",
             inputs=tuple(_bare(each, "files") for each in (batch.input_config.file_name,) if each),
             outputs=tuple(_bare(each, "files") for each in (output,) if each),

@@ -15,6 +15,7 @@ from actors.providers.chat_completions.response import input_of, name_in, refusa
 from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
+from cortex.values.bounds.counts import count_of
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, TOOL_USE
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
@@ -80,8 +81,11 @@ def _usage(reported: Any) -> Usage:
     """Return the usage: thoughts are output that is counted beside the candidates, cached tokens part of the prompt."""
     if not isinstance(reported, dict):
         return UNKNOWN_USAGE
-    counts = {name: reported.get(name, 0) for name in ("candidatesTokenCount", "thoughtsTokenCount")}
-    output = sum(value for value in counts.values() if isinstance(value, int))
+    counts = [count_of(reported.get(name) or 0) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return UNKNOWN_USAGE
+    output = sum(known)
     return split_usage(
         reported.get("promptTokenCount"), output, reported.get("totalTokenCount"),
         reported.get("cachedContentTokenCount"), None, bool(output),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from actors.ports.message_batches import BatchRequest, BatchStatus
+from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, BatchStatus
 from actors.providers.batches.exchange import BatchClient, NoName, path_of
 from actors.providers.messages.batch_results import read_result
+from cortex.values.bounds.counts import count_of
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
@@ -110,14 +111,17 @@ class _Request(msgspec.Struct, gc=False):
 class _Batch(msgspec.Struct):
     id: str
     processing_status: str
-    request_counts: dict[str, int]
+    request_counts: dict[str, Any]
     created_at: str
 
     def status(self) -> BatchStatus:
         """Return the status. Raises ValueError for an id or a time that is none."""
         path_of(self.id)
         created_at_s = datetime.fromisoformat(self.created_at).timestamp()
-        return BatchStatus(self.id, self.processing_status == "ended", sum(self.request_counts.values()), created_at_s)
+        counts = [count_of(each) for each in self.request_counts.values()]
+        known = [each for each in counts if each is not None]
+        requests = sum(known) if len(known) == len(counts) else UNKNOWN_REQUESTS
+        return BatchStatus(self.id, self.processing_status == "ended", requests, created_at_s)
 
 
 class _Page(msgspec.Struct):

@@ -20,6 +20,7 @@ from actors.providers.batches.file_batches import FIRST, FOREIGN, BatchOfFiles
 from actors.providers.chat_completions.batches import OpenAIBatches, marked
 from actors.providers.client.canonical_request import model_in
 from actors.providers.messages.batch_results import canceled, expired
+from cortex.values.bounds.counts import count_of
 from policies.estimates.batching import QUEUE_FULL
 from policies.failures.failure import Failure, FailureKind
 
@@ -85,8 +86,8 @@ class _Job(msgspec.Struct):
     status: str
     created_at: float
     input_files: list[str] = []
-    total_requests: int = 0
-    completed_requests: int = 0
+    total_requests: Any = 0
+    completed_requests: Any = 0
     output_file: str | None = None
     error_file: str | None = None
     metadata: dict[str, Any] | None = None
@@ -95,7 +96,7 @@ class _Job(msgspec.Struct):
     def known(self) -> BatchOfFiles:
         """Return what is said of the job."""
         outputs = tuple(filter(None, (self.output_file, self.error_file)))
-        never = self.status == FAILED and not self.completed_requests and not outputs
+        never = self.status == FAILED and count_of(self.completed_requests) == 0 and not outputs
         rest = {TIMED_OUT: expired, CANCELLED: canceled}.get(self.status)
         return BatchOfFiles(
             name=self.id, created_at_s=self.created_at, ended=self.status not in RUNNING, total=self.total_requests,

@@ -27,6 +27,7 @@ from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
 from cortex.values.chat_form.completion import RESPONSE
 from cortex.values.chat_form.request import RESPONSES_MARK
+from cortex.values.bounds.counts import CountFromOne
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
@@ -89,7 +90,7 @@ LINES: Final = LineForm(endpoint=f"/v1{RESPONSES}", body=_batched, empty="input"
 
 
 class _Count(msgspec.Struct):
-    input_tokens: int
+    input_tokens: CountFromOne
 
 
 class ResponsesModel(BatchingModel):

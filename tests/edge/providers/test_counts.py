@@ -20,10 +20,13 @@ from actors.providers.chat_completions import client as chat_client
 from actors.providers.chat_completions.rate_limit_headers import rate_limits as chat_limits
 from actors.providers.chat_completions.response import read_completion
 from actors.providers.embeddings.wire import read_vectors
+from actors.providers.gemini import batches as gemini_batches
+from actors.providers.gemini.generate_response import read_generated
 from actors.providers.messages import batches
 from actors.providers.messages import client as messages_client
 from actors.providers.messages.rate_limit_headers import rate_limits
 from actors.providers.messages.response import read_message
+from actors.providers.mistral import batches as mistral_batches
 from actors.providers.responses import client as responses_client
 from actors.providers.responses.response import read_response
 from actors.providers.transport.response_headers import NUMBER_MAX, RETRY_AFTER_MAX_S, duration_s, number, retry_after_s
@@ -61,6 +64,11 @@ def response(counts: dict[str, Any]) -> dict[str, Any]:
     return {"id": "r", "model": "m", "status": "completed", "output": [said], "usage": counts}
 
 
+def generated(counts: dict[str, Any]) -> dict[str, Any]:
+    said = {"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}
+    return {"candidates": [said], "modelVersion": "m", "usageMetadata": counts}
+
+
 def vectors(counts: dict[str, Any]) -> dict[str, Any]:
     return {"model": "m", "data": [{"index": 0, "embedding": [0.5]}], "usage": counts}
 
@@ -69,6 +77,10 @@ READERS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], Callable[..
     "messages": (message, read_message, ("input_tokens", "output_tokens", "cache_read_input_tokens")),
     "chat completions": (completion, read_completion, ("prompt_tokens", "completion_tokens", "total_tokens")),
     "responses": (response, read_response, ("input_tokens", "output_tokens", "total_tokens")),
+    "gemini": (
+        generated, lambda body, charset: read_generated(body),
+        ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"),
+    ),
     "embeddings": (vectors, read_vectors, ("prompt_tokens", "total_tokens")),
 }
 
@@ -122,8 +134,12 @@ def test_a_batch_is_read_though_its_counts_are_absurd(value: Any) -> None:
     found = msgspec.json.decode(json.dumps(one | {"request_counts": {"succeeded": value}}), type=batches._Batch).status()
     assert isinstance(found, BatchStatus) and found.ended and found.requests == UNKNOWN_REQUESTS
     two = {"id": "batch_1", "status": "completed", "created_at": 5, "request_counts": {"total": value}}
-    other = msgspec.json.decode(json.dumps(two), type=chat_batches._Batch).status()
-    assert other.ended and other.requests == 0
+    three = {"id": "batch_1", "status": "SUCCESS", "created_at": 5, "total_requests": value, "completed_requests": value}
+    stats = {"requestCount": value, "successfulRequestCount": value}
+    four = {"name": "batches/b1", "metadata": {"state": "BATCH_STATE_SUCCEEDED", "batchStats": stats}}
+    for told, kind in ((two, chat_batches._Batch), (three, mistral_batches._Job), (four, gemini_batches._Operation)):
+        other = msgspec.json.decode(json.dumps(told), type=kind).known().status()
+        assert other.ended and other.requests == 0
 
 
 TEXTS = st.one_of(
