@@ -22,8 +22,8 @@ from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
-from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.bounds.counts import CountFromOne
+from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 

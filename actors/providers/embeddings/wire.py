@@ -18,9 +18,9 @@ from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.programs.parts.embedding import NUMBER_BYTES, is_vector, packed, vectors_in
+from cortex.values.bounds.counts import count_of
 from cortex.values.canonical import END_TURN
 from cortex.values.chat_form.completion import EMBEDDING_LIST
-from cortex.values.bounds.counts import count_of
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
 from policies.failures.failure import Failure, FailureKind
 

@@ -25,9 +25,9 @@ from actors.providers.remedies import RESPONSES_ADDRESS
 from actors.providers.responses.request import counted_body, responses_body, written_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
+from cortex.values.bounds.counts import CountFromOne
 from cortex.values.chat_form.completion import RESPONSE
 from cortex.values.chat_form.request import RESPONSES_MARK
-from cortex.values.bounds.counts import CountFromOne
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
