@@ -199,8 +199,26 @@ class _Choice(msgspec.Struct):
     message: _Spoken = msgspec.field(default_factory=_Spoken)
 
 
+class _Part(msgspec.Struct):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    content: list[_Part] | None = None
+
+
+class _Vector(msgspec.Struct):
+    embedding: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class _Body(msgspec.Struct):
     choices: list[_Choice] = []
+    output: list[_Item] | None = None
+    """Of a response of the Responses API."""
+    data: list[_Vector] | None = None
+    """Of a list of embeddings."""
     error: _Error | None = None
 
 
@@ -235,10 +253,17 @@ def flat(line: bytes) -> bytes:
 
 
 def _of_completion(found: _Line) -> tuple[str | None, str | None]:
-    """Return text and error of a line of OpenAI's batch files."""
+    """Return text and error of a line of OpenAI's batch files. The text of embeddings is that of their vectors, as
+    JSON."""
     body = _Body() if found.response is None else found.response.body
     if body.choices:
         return body.choices[0].message.content or "", None
+    if body.output is not None and body.error is None:
+        parts = [part for item in body.output if item.type == "message" for part in item.content or ()]
+        return "".join(part.text or part.refusal or "" for part in parts), None
+    if body.data:
+        vectors = [each.embedding for each in body.data]
+        return msgspec.json.encode(vectors if len(vectors) > 1 else vectors[0]).decode(), None
     error = found.error or body.error or _Error(message="no answer")
     return None, f"{error.type or error.code or 'api_error'}: {error.message}"
 

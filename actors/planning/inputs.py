@@ -17,9 +17,8 @@ from actors.limits import overrides
 from actors.planning.sample_job import ReportedLimits
 from actors.providers.pools import pool_of
 from actors.providers.registry import of_endpoint, stand_in_keys
-from actors.routing.embeddings import for_vectors
+from actors.routing.embeddings import for_vectors, wants_vectors
 from actors.routing.routes import ModelSpec, SetupError, destination, remember
-from cortex.programs.embed import Embed
 from cortex.state.program import Program
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates import duration
@@ -52,7 +51,7 @@ def routes(
     Raises ``SetupError`` like a job.
     """
     batched: Route | None = None
-    if isinstance(program, Embed):
+    if program is not None and wants_vectors(program):
         servers = _routes(spec, limits, environ, program)
         return TransportRoutes(servers[0], None, servers)
     try:

@@ -16,14 +16,19 @@ from cortex.values.chat_form.request import EMBEDDINGS
 from cortex.values.limits import Route
 
 
+def wants_vectors(program: Program) -> bool:
+    """Return whether a job asks for vectors: by its program, or by the lines of its file."""
+    asked = unsharded(program)[0]
+    return isinstance(asked, Embed) or (isinstance(asked, Batch) and asked.api == EMBEDDINGS)
+
+
 def for_vectors(program: Program, found: ResolvedRoute) -> ResolvedRoute:
     """Return the routes of a job, asked for vectors if its program or its lines want them; else as they are.
 
     Raises ``SetupError`` for a provider without embeddings, for message batches, and for fallbacks to another model,
     whose vectors could not be compared with the others.
     """
-    asked = unsharded(program)[0]
-    if not isinstance(asked, Embed) and not (isinstance(asked, Batch) and asked.api == EMBEDDINGS):
+    if not wants_vectors(program):
         return found
     if other := next((each.model for each in found.fallbacks if each.model != found.route.model), ""):
         text = f"its vectors could not be compared with those of {found.route.model}"

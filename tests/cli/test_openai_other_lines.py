@@ -127,3 +127,11 @@ def test_nothing_is_kept_at_the_provider_unless_a_line_says_so() -> None:
 
     assert json.loads(written_body(b'{"api":"responses","input":"x","model":"m"}')) == {"store": False, "input": "x", "model": "m"}
     assert json.loads(written_body(b'{"api":"responses","input":"x","store":true}'))["store"] is True
+
+
+@APIS
+def test_a_plan_knows_how_such_lines_may_be_asked(run, server, api):
+    Path("in.jsonl").write_text(lines(api, 3))
+    done = run("plan", "in.jsonl", "--base-url", server)
+    assert done.code == 0, done.err
+    assert ("--via batches" in done.out) == (api == "responses")

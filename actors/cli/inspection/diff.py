@@ -149,7 +149,10 @@ def _answer_of(line: Any, number: int) -> tuple[str, Any]:
         return str(number), line
     if "response" in line:  # of OpenAI's batch files
         body = (line["response"] or {}).get("body") or {}
-        told = {name: body.get(name) for name in ("choices", "error")}
+        told = {name: body[name] for name in ("choices", "error", "data") if body.get(name) is not None}
+        if isinstance(items := body.get("output"), list):
+            objects = [item for item in items if isinstance(item, dict)]
+            told["output"] = [{name: value for name, value in item.items() if name != "id"} for item in objects]
         return str(line["custom_id"]), told | {"failed": line.get("error")}
     if "custom_id" in line:
         result = dict(line.get("result") or {})

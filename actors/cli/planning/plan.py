@@ -103,7 +103,7 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
             notes = _refused_as_the_job(order, options, folder, check)
             put_list(folder, source, check, order.named(), begins=False)
             rows = sizes.rows(remembered(folder, sizes.questions))
-            found = routes(order.model_spec, order.limits, environ, vectors)
+            found = routes(order.model_spec, order.limits, environ, order.program)
             notes += asyncio.run(metrics_notes(order.model_spec, environ))
             asked: SampleRun | None = None
             if sample:

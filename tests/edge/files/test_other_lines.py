@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.files.chat_lines.other_lines import KEPT, EmbeddingsLineRules, ResponsesLineRules
+from actors.files.columns import flat
 from actors.files.errors import SourceError
 from actors.files.sources.row_source import BatchSource
 from cortex.state.events import Row
@@ -105,3 +106,23 @@ def source(folder: Path, lines: list[bytes], apis: list[str]) -> BatchSource:
     path = folder / "in.jsonl"
     path.write_bytes(b"\n".join(lines))
     return BatchSource(str(path), model=None, output_tokens_max=None, spool=folder / "spool", apis=apis)
+
+
+SAID = [{"type": "reasoning", "content": [{"text": "hm"}]}, {"type": "message", "content": [{"text": "bu"}, {"text": "g"}]}]
+
+
+@pytest.mark.parametrize(
+    ("body", "answer", "error"),
+    [
+        ({"output": SAID, "error": None}, "bug", None),
+        ({"output": [{"type": "message", "content": [{"refusal": "no", "text": None}]}]}, "no", None),
+        ({"output": [{"type": "function_call", "name": "f"}]}, "", None),
+        ({"data": [{"embedding": [0.50, 1]}]}, "[0.50,1]", None),
+        ({"data": [{"embedding": "AAA="}, {"embedding": "BBB="}]}, '["AAA=","BBB="]', None),
+        ({"error": {"type": "server_error", "message": "no"}}, None, "server_error: no"),
+    ],
+)
+def test_results_are_read_into_tables(body: dict[str, Any], answer: str | None, error: str | None) -> None:
+    line = json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}).encode()
+    line = line.replace(b"[0.5, 1]", b"[0.50,1]")
+    assert json.loads(flat(line)) == {"custom_id": "a", "answer": answer, "error": error}
