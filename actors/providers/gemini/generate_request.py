@@ -42,6 +42,7 @@ LEVELS: Final[Mapping[str, str]] = {
     "none": "minimal", "minimal": "minimal", "low": "low", "medium": "medium", "high": "high",
 }  # fmt: skip
 """Levels of thoughts by effort, for later models, which cannot do without thoughts (same page)."""
+_ROLES: Final = {"user": "user", "assistant": "model"}
 _MODES: Final = {"auto": "AUTO", "any": "ANY", "none": "NONE"}
 
 
@@ -78,8 +79,9 @@ def _system(system: Any) -> str:
 
 def _contents(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names: dict[str, str] = {}
-    return [{"role": "model" if turn["role"] == "assistant" else "user", "parts": _parts(turn["content"], names)}
-            for turn in turns]  # fmt: skip
+    if strange := next((turn["role"] for turn in turns if turn["role"] not in _ROLES), ""):
+        raise Untranslatable(f"messages: {_API} have no turns of the role {strange!r}: put the text into system")
+    return [{"role": _ROLES[turn["role"]], "parts": _parts(turn["content"], names)} for turn in turns]
 
 
 def _parts(content: Any, names: dict[str, str]) -> list[dict[str, Any]]:
