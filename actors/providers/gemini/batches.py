@@ -39,7 +39,7 @@ from policies.failures.failure import Failure, FailureKind
 
 KEY_HEADER: Final = "x-goog-api-key"
 VERSION: Final = "/v1beta"
-"""Version of the API; the other one, `v1`, has no batches."""
+"""Version of the API that its pages on batches and files have, and chat completions; `google-genai` 3.6 asks `v1`."""
 SHOWN: Final = "cortex "
 """Beginning of the name of a batch; the custom id of its first request follows."""
 _COMPATIBLE: Final = re.compile(r"(/v1(?:beta|alpha)?)?(/openai)?/*$")

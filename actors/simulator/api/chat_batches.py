@@ -132,7 +132,7 @@ class ChatBatchStore:
         return [*self._files, *(file for file in results if file not in self._deleted and self.content(file))]
 
     def upload(self, content: bytes, purpose: str, now_s: float) -> dict[str, Any]:
-        """Keep a file, and return it in the provider's form. Raises ``BadRequest``."""
+        """Keep a file, and return it in the provider's form: Mistral's has two fields more. Raises ``BadRequest``."""
         if purpose != "batch":
             raise BadRequest(f"'{purpose}' is not one of ['batch'] - 'purpose'")
         if len(content) > BYTES_MAX:
@@ -141,7 +141,8 @@ class ChatBatchStore:
         self._uploads += 1
         self._files[name] = content
         return {"id": name, "object": "file", "bytes": len(content), "purpose": purpose, "filename": "requests.jsonl",
-                "created_at": int(now_s), "status": "processed"}  # fmt: skip
+                "created_at": int(now_s), "status": "processed",
+                "sample_type": "batch_request", "source": "upload"}  # fmt: skip
 
     def delete(self, file: str) -> dict[str, Any]:
         """Delete a file. Raises ``NoSuchFile``."""

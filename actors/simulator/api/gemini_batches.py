@@ -22,12 +22,15 @@ _LATE: Final = ErrorResponse(504, "timeout_error", "Deadline expired before oper
 
 
 class _Input(msgspec.Struct):
-    file_name: str
+    file_name: str = ""
+    fileName: str = ""
 
 
 class _Batch(msgspec.Struct):
-    display_name: str
-    input_config: _Input
+    display_name: str = ""
+    displayName: str = ""
+    input_config: _Input | None = None
+    inputConfig: _Input | None = None
 
 
 class _Wanted(msgspec.Struct):
@@ -52,8 +55,9 @@ class GeminiBatchStore:
             wanted = msgspec.json.decode(body, type=_Wanted).batch
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRequest(str(error)) from None
-        file = wanted.input_config.file_name.removeprefix("files/")
-        facts = {"model": model, "display_name": wanted.display_name}
+        given = wanted.input_config or wanted.inputConfig or _Input()
+        file = (given.file_name or given.fileName).removeprefix("files/")
+        facts = {"model": model, "display_name": wanted.display_name or wanted.displayName}
         try:
             return self._store.make(GEMINI, file, facts, lambda text: _rows(text, model), now_s)
         except Refused as refused:

@@ -127,7 +127,7 @@ class ChatBatchRoutes:
         match (request.method, parts, action):
             case ("POST", ["upload", "v1beta", "files"], ""):
                 return await self._upload(request, now_s)
-            case ("GET", ["download", "v1beta", "files", name], "download"):
+            case ("GET", ["download", "v1beta", "files", name] | ["v1beta", "files", name], "download"):
                 return _text(store.content(name))
             case ("DELETE", ["v1beta", "files", name], ""):
                 store.delete(name)
