@@ -132,8 +132,6 @@ MODES: dict[str, Callable[[str], Iterable[bytes | Step]]] = {
     "stream in place of json": lambda row: chunked(b"event: ping\ndata: {}\n\n" * 3),
 }  # fmt: skip
 """Modes by name."""
-KEPT = frozenset({"key in an error", "key in a page"})
-"""Modes that send the key: the server does, the client must not keep it."""
 
 
 def _slowly(head: bytes, piece: bytes) -> Iterator[bytes]:
