@@ -21,6 +21,7 @@ from actors.channel.batches.submissions import PERMITS, SubmissionTracker
 from actors.channel.dispatch.dispatcher import Dispatch
 from actors.channel.feeding import RowIntake
 from actors.channel.fencing import met
+from actors.channel.job_clock import LOOK_FAR_S, JobClock, clock_of
 from actors.channel.journal_maintenance import JournalMaintenance
 from actors.channel.leases.lease import Lease
 from actors.channel.reply_cache import without_recalled
@@ -73,6 +74,7 @@ class Channel:
         self._past = PastResults(lambda: self._store.journal(job), runtime)
         self._dispatch: Dispatch
         self._lease: Lease
+        self._clock: JobClock
         self._tool_runs: ToolRuns
         self._submissions: SubmissionTracker
         self._shards: ShardLink
@@ -108,6 +110,7 @@ class Channel:
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = self._store.journal(self.job, create=opening is not None)
+        idle_s = self._journal.idle_s()
         self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
         runtime, load = self._runtime, self._runtime.load_program
@@ -116,9 +119,11 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
+        last = (k.at_s, k.ahead_s) if k is not None else self._journal.last_times()
+        self._clock = clock_of(runtime, self._journal, last, idle_s)
         self._tool_runs = ToolRuns(
             self.job, self._folder, self._runtime, self._put_events, self._traces.add_line, self._watch,
-            self._put_durably,
+            self._put_durably, self._clock.now_s,
         )  # fmt: skip
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
@@ -150,7 +155,7 @@ class Channel:
         self._result_buffer = ResultBuffer(0 if changes else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = SubmissionTracker(
-            self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names
+            self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names, self._clock.now_s
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
         await self._turn([entry(batch)])
@@ -396,20 +401,26 @@ class Channel:
         woken = False
         while not self._inbox:
             due_at_s = None if self._k.outcome else self._k.due_at_s()
-            if due_at_s is not None and not self._alarm.set(due_at_s - self._runtime.now_s()) and woken:
-                return
+            if due_at_s is not None:
+                wait_s, dated = due_at_s - self._clock.now_s(), self._k.terms.limits.deadline_at_s is not None
+                if dated and woken and self._clock.was_set():
+                    return
+                if not self._alarm.set(min(wait_s, LOOK_FAR_S) if dated else wait_s) and woken:
+                    return
             await self._bell.wait()
             woken = True
 
     async def _turn(self, taken: list[InboxEntry]) -> None:
         """Take one turn: decode, step, commit, and only then carry out the commands."""
         k, source, taken = self._k, self._journal, self._traces.before(taken)
-        at_s = max(k.at_s, self._runtime.now_s())
-        turn = events.Turn(at_s, tuple([each.batch or codec.decode_batch(each.blob) for each in taken]))
+        at_s = max(k.at_s, self._clock.now_s())
+        ahead_s = self._clock.ahead_s(at_s)
+        batches = tuple([each.batch or codec.decode_batch(each.blob) for each in taken])
+        turn = events.Turn(at_s, batches, b"", ahead_s)
         self._whole, self._emitted = False, k.emitted
         out = self._step_timer.step(k, self._program, turn, bool(self._inbox))
         self._account, before = codec.encode_account(k), self._account
-        blobs = [codec.encode_turn(at_s, [each.blob for each in taken], self._account, before)]
+        blobs = [codec.encode_turn(at_s, [each.blob for each in taken], self._account, before, ahead_s)]
         apart = source.remote or self._runtime.apart(source)
         seq = await patiently(source, partial(source.append, blobs), apart) if apart else source.append(blobs)
         self._whole = True

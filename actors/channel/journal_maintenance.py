@@ -37,6 +37,7 @@ class JournalMaintenance:
         self._kept = kept
         self._redaction, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text
         self._pieces = source.pieces()
+        self._ended = False
         self._bytes = 0
         """Bytes of the last snapshot that this channel has written, without its pieces."""
         self._events = 0
@@ -59,6 +60,9 @@ class JournalMaintenance:
             if self._events >= self._enough(k):
                 self._write(k, seq)
                 self._events = 0
+            if k.outcome and not self._ended:
+                self._journal.note_end()
+                self._ended = True
             if self._closes and k.outcome and not self._closed:
                 lines = self._result_buffer.all(k.emitted)
                 final_state.write(self._journal, k, self._program, seq, lines, lambda: self._write(k, seq))

@@ -38,7 +38,10 @@ class ToolRuns:
     def __init__(
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
         say: Callable[[str], None], watch: JobObservers, put_durably: Callable[[list[events.Event]], Awaitable[None]],
+        now_s: Callable[[], float],
     ) -> None:  # fmt: skip
+        """``now_s`` returns the job's time."""
+        self._now_s = now_s
         self._log, self._watch = say, watch
         self._put_durably = put_durably
         self._job = job
@@ -198,12 +201,13 @@ class ToolRuns:
             )  # fmt: skip
             if not blob:
                 return None
-            value, read_at_s, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
+            value, _, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
         except (PeerUnavailable, PeerGone):
             failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
-            value, read_at_s = None, self._runtime.now_s()
+            value = None
             self._runtime.peer("cortex").tell("missed", name)
         elapsed_s = self._runtime.monotonic_s() - asked_s
+        read_at_s = self._now_s() - elapsed_s  # never by the clock of the worker's machine
         return events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, name)
 
     async def _child(self, command: commands.LaunchChildJob, parent: JobTerms) -> None:

@@ -98,6 +98,19 @@ def backup(
     return copy(to, options)
 
 
+@takes(*LOOKING)
+def verify(
+    job: Job, options: Options,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="give up turns of a damaged write-ahead log; a copy of it is kept")
+    ] = False,
+) -> int:  # fmt: skip
+    """Check that the journal of a job, and of its child jobs, is what was written: 0 if all is whole, 1 if not."""
+    from actors.cli.admin.verify import verify as check
+
+    return check(job, cut, options)
+
+
 @takes("cluster", "as_json", "verbose")
 def down(
     options: Options,
@@ -115,5 +128,5 @@ def down(
 
 COMMANDS = {
     "results": results, "retry": retry, "config": config, "backup": backup, "rm": rm, "gc": gc, "forget": forget,
-    "down": down,
+    "verify": verify, "down": down,
 }  # fmt: skip

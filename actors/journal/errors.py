@@ -21,6 +21,14 @@ def never_began(job: str) -> str:
     )
 
 
+class Damaged(StoreError):
+    """Journal whose bytes on the disk are not those that were written. ``seq``: the turn; 0: it is not known."""
+
+    def __init__(self, text: str, seq: int = 0) -> None:
+        super().__init__(text)
+        self.seq = seq
+
+
 class UnsupportedFormat(StoreError):
     """Journal of a release whose format this release cannot read. Nothing was changed."""
 

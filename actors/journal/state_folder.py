@@ -125,6 +125,11 @@ class StateFolder(ABC):
         """Return a value that changes whenever the job's journal is written to."""
         raise NotImplementedError
 
+    def cut(self, job: str) -> str:
+        """Give up what cannot be read of the log of a job's journal. Return the place of what is kept of it; empty if
+        there was nothing. Raises ``JobHeld`` or ``StoreError``."""
+        return ""
+
     @abstractmethod
     def size_bytes(self, job: str) -> int:
         """Return the bytes of a job's journal and of its other files in the state folder."""

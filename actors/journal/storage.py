@@ -23,13 +23,25 @@ class Storage(Protocol):
     """True if a commit waits for another machine, so that an event loop must not wait for it."""
 
     def meta(self, key: str) -> bytes | None:
-        """Return a fact; None if it is not set."""
+        """Return a fact; None if it is not set. Raises ``Damaged`` if it is not what was stored."""
+
+    def facts(self) -> dict[str, int] | None:
+        """Return the names and checksums of the facts; None if they have no checksums. Raises ``Damaged``."""
+
+    def see_structure(self) -> None:
+        """Check what is not rows: pages, indexes. Raises ``Damaged``."""
+
+    def idle_s(self) -> float | None:
+        """Return the seconds since the last turn, by the clock of the storage; None if it has none of its own."""
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Store a fact, replacing the previous value."""
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:
-        """Return the next epoch, at least ``least``. From now on only its holder may write. ``owner`` is stored."""
+        """Return the next epoch, at least ``least``. From now on only its holder may write. ``owner`` is stored.
+
+        The fact ``sealed`` is set with it, unless it is set: the number of the next turn, and this epoch.
+        """
 
     def newest_epoch(self) -> int:
         """Return the newest epoch that was taken; 0 if none was."""

@@ -6,6 +6,7 @@ tool run that has ended since gives its result, a child job begins anew and reus
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -16,7 +17,7 @@ from actors.common.errors import UserError
 from actors.common.process_owner import owner_record, this_owner
 from actors.history.costs import OWN
 from actors.jobs.spec import whole
-from actors.journal.journal import Journal, StateFolder
+from actors.journal.journal import Damaged, Journal, StateFolder
 from actors.programs import loader
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -84,9 +85,9 @@ def _terms(source: Journal, at: int) -> JobTerms:
     found: JobTerms | None = None
     opened_at = source.opened_at()
     for seq, turn in source.turns(opened_at if opened_at < at else 0):
-        if seq > at:
-            break
         found = codec.opening(turn) or found
+        if seq == at:
+            break  # what follows may be damaged
     assert found is not None, "a journal begins with an opening"
     return found
 
@@ -159,7 +160,7 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
         (task.goal, task.attempt) for task in k.errands.values()
         if isinstance(task.command, commands.StartToolRun) and not task.due_at_s
     }  # fmt: skip
-    for _, turn in source.turns(at) if awaited else ():
+    for turn in _whole(source, at) if awaited else ():
         if codec.opening(turn) is not None or not awaited:
             return
         for batch in turn.batches:
@@ -169,6 +170,12 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
                 elif isinstance(event, events.Observed) and (event.goal, event.attempt) in awaited:
                     awaited.discard((event.goal, event.attempt))
                     yield event
+
+
+def _whole(source: Journal, after: int) -> Iterator[events.Turn]:
+    """Yield the turns after a number, up to one that is damaged."""
+    with contextlib.suppress(Damaged):
+        yield from (turn for _, turn in source.turns(after))
 
 
 def _keep_input(folder: StateFolder, k: State, wanted: ForkSpec) -> None:

@@ -93,6 +93,12 @@ class Runtime(Protocol):
     def monotonic_s(self) -> float:
         """Return seconds by a clock of this node that never goes back. They are never sent to another actor."""
 
+    def steady_s(self) -> float:
+        """Return the seconds since this node was started, time in suspension included: a clock that nobody sets."""
+
+    def boot_id(self) -> str:
+        """Return the id of this node's start, to which ``steady_s`` belongs; empty if it is not known."""
+
     def node(self) -> str:
         """Return the name of the machine, or part of one, that fails as a whole with all its actors."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.branch.branch import Branch
 from actors.channel.channel import Channel
+from actors.common import boot_clock
 from actors.common.process_owner import Owner, this_owner
 from actors.journal.journal import Journal
 from actors.ports.runtime import Peer, PeerGone
@@ -31,6 +32,8 @@ class InlineRuntime:
 
     cluster = "inline"
 
+    steady_s = staticmethod(boot_clock.steady_s)
+    boot_id = staticmethod(boot_clock.boot_id)
     monotonic_s = staticmethod(time.monotonic)
     """Seconds since a fixed moment of this host. The clock itself, not a method around it: one call reads it ten
     times."""

@@ -52,6 +52,7 @@ from actors.cluster.ray_peer import RayPeer
 from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
 from actors.cluster.sockets.addresses import sockets_of
 from actors.cluster.sockets.client import SocketConnections
+from actors.common import boot_clock
 from actors.common.process_owner import Owner, this_owner
 from actors.journal.journal import Journal
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
@@ -205,6 +206,8 @@ class RayRuntime:
     """Seconds since 1970."""
     monotonic_s = staticmethod(time.monotonic)
     """Seconds since a fixed moment of this host."""
+    steady_s = staticmethod(boot_clock.steady_s)
+    boot_id = staticmethod(boot_clock.boot_id)
 
     def __init__(self, cluster: str, connection: RayConnection | None = None, job: str = "") -> None:
         self.cluster = cluster

@@ -35,12 +35,15 @@ def decode_batch(blob: bytes) -> tuple[events.Event, ...]:
     return _batch_decoder.decode(blob)
 
 
-def encode_turn(at_s: float, batches: Iterable[bytes], account: bytes = b"", before: bytes = b"") -> bytes:
+def encode_turn(
+    at_s: float, batches: Iterable[bytes], account: bytes = b"", before: bytes = b"", ahead_s: float = 0.0
+) -> bytes:  # fmt: skip
     """Encode one turn from the bytes of its messages, which are not encoded again.
 
     An account equal to the one ``before`` is left out.
     """
-    return _encoder.encode((at_s, [msgspec.Raw(batch) for batch in batches], b"" if account == before else account))
+    turn = (at_s, [msgspec.Raw(batch) for batch in batches], b"" if account == before else account)
+    return _encoder.encode((*turn, ahead_s) if ahead_s else turn)
 
 
 class _WrittenAccount(msgspec.Struct, array_like=True):
@@ -59,6 +62,7 @@ class _TurnHead(msgspec.Struct, array_like=True):
     at_s: float
     batches: msgspec.Raw
     account: bytes = b""
+    ahead_s: float = 0.0
 
 
 _account_decoder = msgspec.msgpack.Decoder(_WrittenAccount)
@@ -91,9 +95,15 @@ def decode_account(blob: bytes) -> CarriedAccount:
 
 
 def turn_head(blob: bytes) -> tuple[float, bytes]:
-    """Return time and encoded account of a turn, without decoding its events."""
+    """Return time (by the clock of its machine) and encoded account of a turn, without decoding its events."""
     head = _head_decoder.decode(blob)
-    return head.at_s, head.account
+    return head.at_s + head.ahead_s, head.account
+
+
+def turn_times(blob: bytes) -> tuple[float, float]:
+    """Return the job's time in a turn, and how far the clock of its machine was ahead (``events.Turn``)."""
+    head = _head_decoder.decode(blob)
+    return head.at_s, head.ahead_s
 
 
 def put_right(k: State, account: bytes) -> None:

@@ -39,6 +39,8 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     at_s = float(turn.at_s)
     if at_s > k.at_s:
         k.at_s = at_s
+    if turn.ahead_s != k.ahead_s and not k.overdue:  # a deadline that has passed stays so
+        k.ahead_s = float(turn.ahead_s)
     k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
         rest = iter(batch)

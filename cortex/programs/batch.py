@@ -99,7 +99,7 @@ class Batch(Program, frozen=True):
         """Emit the message unchanged. One that is no whole answer is counted by its ending."""
         key, _, _, place = goal.value
         if self.api:
-            line = openai_results.succeeded_line(k.terms.job, key, reply.body, k.at_s)
+            line = openai_results.succeeded_line(k.terms.job, key, reply.body, k.at_s + k.ahead_s)
         else:
             line = succeeded_line(key, reply.body)
         order = place if self.ordered else None

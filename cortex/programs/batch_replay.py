@@ -189,6 +189,8 @@ class TurnFold:
         k, at_s = self._k, max(self._k.at_s, float(turn.at_s))
         happened: Sequence[Event] = turn.batches[0] if len(turn.batches) == 1 else [*chain(*turn.batches)]
         kinds = set(map(type, happened))
+        if turn.ahead_s != k.ahead_s:
+            return False
         if not kinds <= _FOLDED or day_of(at_s) != k.ledger.day or (k.delayed and k.delayed[0][0] <= at_s):
             return False
         answers = [event for event in happened if type(event) is Answered]

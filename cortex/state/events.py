@@ -167,6 +167,7 @@ class Observed(_Event, frozen=True, tag="observed"):
     attempt: int
     value: Any
     read_at_s: float
+    """The job's time when a worker was asked."""
     failure: Failure | None = None
     elapsed_s: float = 0.0
     """Seconds since a worker was asked."""
@@ -379,7 +380,7 @@ Event = (
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """Events that a channel took together, in their order, and the time: seconds since 1970, never decreasing."""
+    """Events that a channel took together, in their order, and the job's time: seconds since 1970, never decreasing."""
 
     at_s: float
     batches: tuple[tuple[Event, ...], ...]
@@ -387,3 +388,11 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     account: bytes = b""
     """Counts of the job after this turn, independent of its program (``journal.Account``). Empty if unchanged; the step
     never reads it."""
+    ahead_s: float = 0.0
+    """Seconds by which the clock of the channel's machine is ahead of ``at_s``, which does not follow it when it is
+    set; negative: behind. 0 below a second."""
+
+    @property
+    def wall_s(self) -> float:
+        """Time of the turn for people, by the clock of the machine, in seconds since 1970."""
+        return self.at_s + self.ahead_s

@@ -281,6 +281,9 @@ class State(msgspec.Struct, dict=True):
     holders: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Servers of equal rank that were asked a prompt with this beginning, as bits by place; the beginning that was not
     asked for the longest time is the first (``cortex.calls.affinity``)."""
+    ahead_s: float = 0.0
+    """Seconds by which the clock of the channel's machine is ahead of ``at_s`` (``events.Turn``): deadlines given as a
+    date are read from it, and times for people."""
 
     def __post_init__(self) -> None:
         if not self.shares:
@@ -376,7 +379,7 @@ class State(msgspec.Struct, dict=True):
     def overdue(self) -> bool:
         """True if the job's deadline has passed."""
         deadline_at_s = self.terms.limits.deadline_at_s
-        return deadline_at_s is not None and self.at_s >= deadline_at_s
+        return deadline_at_s is not None and self.at_s + self.ahead_s >= deadline_at_s
 
     @property
     def closing(self) -> bool:
@@ -384,7 +387,7 @@ class State(msgspec.Struct, dict=True):
         if self.stopping or self.halted:
             return True
         deadline_at_s = self.terms.limits.deadline_at_s
-        return deadline_at_s is not None and self.at_s >= deadline_at_s
+        return deadline_at_s is not None and self.at_s + self.ahead_s >= deadline_at_s
 
     @property
     def paused_until_s(self) -> float:
@@ -431,8 +434,8 @@ class State(msgspec.Struct, dict=True):
             return None  # the usual case: each call is asked at once
         times = [heap[0][0] for heap in (self.delayed, self.deadlines) if heap]
         deadline_at_s = self.terms.limits.deadline_at_s
-        if deadline_at_s is not None and deadline_at_s > self.at_s:
-            times.append(deadline_at_s)
+        if deadline_at_s is not None and deadline_at_s - self.ahead_s > self.at_s:
+            times.append(deadline_at_s - self.ahead_s)
         if self.unhedged and (slow_s := next(iter(self.unhedged.values()))) > self.at_s:
             times.append(slow_s)
         times += [begin_s] if (begin_s := next_begin_s(self)) is not None else []

@@ -31,6 +31,10 @@ class Node:
         self.name = name
         self.world = world
         self.wall_offset_s = 0.0
+        self.set_s = 0.0
+        """Time at which its wall clock was last set."""
+        self.up_s = 1_000.0 * int(name.removeprefix("n"))
+        """Seconds since the node was started, at the start of the simulation."""
         self.lag_s = 0.0
         """Additional seconds of each message from or to the node."""
         self.up = True
@@ -66,8 +70,6 @@ class World:
         """Names of actors that are cut off from the cortex."""
         self.calm = False
         """True once faults have stopped."""
-        self.clock_slack_s = 0.0
-        """Seconds by which clocks were set back: waits for a time of day become this much longer."""
         self.loop.thread_s = self._thread_s
 
     # -- transcript
@@ -203,6 +205,12 @@ class SimRuntime:
 
     def monotonic_s(self) -> float:
         return self._loop.time()
+
+    def steady_s(self) -> float:
+        return self._loop.time() + self._life.node.up_s
+
+    def boot_id(self) -> str:
+        return str(self._life.node.name)
 
     def node(self) -> str:
         return str(self._life.node.name)

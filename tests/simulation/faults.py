@@ -141,12 +141,12 @@ class Faults:
         node.lag_s = 0.0
 
     def clock_jumps(self, trouble: Trouble) -> None:
-        """Set the wall clock of a node forwards or backwards."""
+        """Set the wall clock of a node forwards or backwards: by a little, a minute, a day, a year."""
         node = self._chance.choice(self._world.nodes)
         by_s = (trouble.amount - 0.5) * self._chance.choice((2.0, 60.0))
+        by_s *= (1.0, 1.0, 1.0, 3_000.0, 1_000_000.0)[int(trouble.amount * 1_000) % 5]
         node.wall_offset_s += by_s
-        if by_s < 0:
-            self._world.clock_slack_s += -by_s
+        node.set_s = self._loop.time()
         self._world.tell(f"the clock of {node.name} jumps by {by_s:.1f} s")
 
     # -- the provider --------------------------------------------------------------------------------------------------

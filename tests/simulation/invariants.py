@@ -331,7 +331,7 @@ class Watch:
                 self.say(f"{record.name}: {broken}")
             if life is None or life.halted or record.due_s is None or not awake(life):
                 record.due_s = None if record.due_s is None else max(record.due_s, now_s)
-            elif now_s > record.due_s + SLACK_S + self._world.clock_slack_s:
+            elif now_s > record.due_s + SLACK_S:
                 self.say(f"{record.name}: something was due at {record.due_s:.3f} s and nothing happened")
         for tell in self._told["standing"]:
             tell()

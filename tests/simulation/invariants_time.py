@@ -1,7 +1,7 @@
 """Watch over time limits of a job: its deadline, the timeouts of its rows, and hedges.
 
-Times are those of turns, from the wall clock of the channel; if no turn is taken though one is due, the world's clock
-applies.
+Times are those of turns, by the job's clock, which nobody sets; deadlines are read from the wall clock of the channel's
+node. If no turn is taken though one is due, the world's clock applies.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ IN_TIME_S = 8.0
 """Seconds after which a channel that lives throughout must have handled a due event."""
 HOME_S = 15.0
 """Seconds beyond its timeout that a call may take to return: grace, sweeps, deaths of branches."""
+CLOCK_S = 25.0
+"""Seconds that a turn may be on disk later than it was taken, at most: its channel may stand still meanwhile."""
 _TIMED_OUT = b"deadline passed before it was met"
 
 
@@ -42,6 +44,12 @@ class _Times:
         self.due: list[tuple[float, int]] = []
         self.alive_s = 0.0
         """Time since which its channel has lived without a break, by the world's clock."""
+        self.passed_s = 0.0
+        """Deadline that has passed by the clock of some turn: it stays passed, though the clock is set back."""
+        self.last_s = (0.0, 0.0)
+        """Time of the last turn, by the job's clock and by the world's."""
+        self.ahead_s: float | None = None
+        """Difference of the two in the first turn."""
 
 
 class TimeWatch(Observer):
@@ -56,8 +64,9 @@ class TimeWatch(Observer):
         k = record.k
         assert k is not None
         limits = k.terms.limits
+        self._runs(record.name, turn)
         if limits.deadline_at_s is not None:
-            self._deadline(record, limits.deadline_at_s, turn.at_s, out)
+            self._deadline(record, limits.deadline_at_s, turn.wall_s, out)
         if k.terms.streams and (limits.hedge_after_s is not None or limits.goal_timeout_s is not None):
             times = self._times[record.name]
             self._home(record, times, turn, out)
@@ -72,6 +81,19 @@ class TimeWatch(Observer):
                     self._failed(record, times, command.value, turn.at_s)
             if limits.goal_timeout_s is not None:
                 self._rows(record, times, turn)
+
+    def _runs(self, name: str, turn: events.Turn) -> None:
+        """Check that the job's clock runs as the world's does, whatever the clocks of nodes are set to, and that the
+        turn tells the time by the clock of its node."""
+        times, now_s, at_s = self._times[name], self._loop.time(), turn.at_s
+        node = self._world.nodes[0]  # that of all channels
+        off_s = self._epoch_s + now_s + node.wall_offset_s - turn.wall_s
+        if now_s - node.set_s > CLOCK_S and abs(off_s) > CLOCK_S:
+            self._watch.say(f"{name}: a turn tells a time that is {off_s:.0f} s off the clock of its node")
+        times.ahead_s = at_s - now_s if times.ahead_s is None else times.ahead_s
+        if at_s - now_s > times.ahead_s + CLOCK_S:
+            self._watch.say(f"{name}: its clock has leapt ahead by {at_s - now_s - times.ahead_s:.0f} s")
+        times.last_s = at_s, now_s
 
     # -- the job's deadline --------------------------------------------------------------------------------------------
 
@@ -89,7 +111,9 @@ class TimeWatch(Observer):
         for call in begun:
             if type(call) is commands.Call:
                 times.longest_s = max(times.longest_s, call.timeout_s)
-        over = at_s >= deadline_s
+        if at_s >= deadline_s:
+            times.passed_s = deadline_s
+        over = times.passed_s == deadline_s
         if begun and over:
             self._watch.say(f"{record.name} begins something {at_s - deadline_s:.3f} s after its deadline")
         if over and not k.outcome and not k.flights and not k.errands and not k.submissions:
@@ -206,16 +230,17 @@ class TimeWatch(Observer):
             if now_s - times.alive_s < IN_TIME_S:
                 continue
             deadline_s = limits.deadline_at_s
-            late_s = self._world.clock_slack_s + IN_TIME_S
+            late_s = IN_TIME_S
             late_s += times.longest_s + HOME_S if k.flights or k.errands else 0.0
             late_s += (
                 limits.batching.submit_timeout_s if k.submissions else 0.0
             )  # calls being handed over are checked in the other watch
             if deadline_s is not None and wall_s > deadline_s + late_s:
                 self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
+            job_s = times.last_s[0] + now_s - times.last_s[1]
             if limits.goal_timeout_s is not None and k.paused is None:
-                for goal, began_s in self._overdue(record, times, wall_s - self._world.clock_slack_s - IN_TIME_S):
-                    self._watch.say(f"{name}: goal {goal} lives on {wall_s - began_s:.0f} s after its clock began")
+                for goal, began_s in self._overdue(record, times, job_s - IN_TIME_S):
+                    self._watch.say(f"{name}: goal {goal} lives on {job_s - began_s:.0f} s after its clock began")
 
 
 def _row(call: commands.Call) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.channel import job_clock
 from cortex.admission import hedging
 from cortex.calls import attempts
 from cortex.goals import lifecycle
@@ -28,6 +29,29 @@ def _ends(made: Plan) -> bool:
 
 def _nested(made: Plan) -> bool:
     return any(job.program == "nester" for job in made.jobs)
+
+
+def _set(made: Plan) -> bool:
+    return any(one.kind == "clock_jumps" for one in made.troubles_at)
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+@planted("what waits does not wait longer, nor shorter, when a clock is set", 58, likely=_set)
+def clock_of_the_machine(patch: Patch) -> None:
+    patch.setattr(job_clock.JobClock, "now_s", lambda self: self._wall_s())
+
+
+@planted("a clock that was set between two runs is not believed", 58, likely=_set)
+def clock_believed_on_resume(patch: Patch) -> None:
+    patch.setattr(job_clock, "base_at", lambda kept, boot, steady_s, wall_s, last, idle_s: wall_s - steady_s)
+
+
+@planted("a deadline is read from the clock of the machine", 1470, likely=lambda made: _set(made) and _ends(made))
+def deadline_by_the_clock_of_the_job(patch: Patch) -> None:
+    patch.setattr(job_clock.JobClock, "ahead_s", lambda self, now_s: 0.0)
+    patch.setattr(job_clock.JobClock, "was_set", lambda self: False)
 
 
 # -- deadlines -----------------------------------------------------------------------------------------------------------

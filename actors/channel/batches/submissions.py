@@ -76,14 +76,15 @@ class _Trouble(NamedTuple):
 class SubmissionTracker:
     """Submissions of one job.
 
-    ``state`` returns the job's state as it is now, ``put`` gives events to the channel's next turn, and ``names``
-    returns the branches that the channel knows.
+    ``state`` returns the job's state as it is now, ``put`` gives events to the channel's next turn, ``names`` returns
+    the branches that the channel knows, and ``now_s`` the job's time.
     """
 
     def __init__(
-        self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, names: Callable[[], tuple[str, ...]]
-    ) -> None:
-        self._runtime = runtime
+        self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, names: Callable[[], tuple[str, ...]],
+        now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._now_s = now_s
         self._state = state
         self._put = put
         self._orders = BatchOrderRouter(job, runtime, state, names)
@@ -220,14 +221,14 @@ class SubmissionTracker:
         rows = tuple(BatchRequest(custom_id(k, k.flights[key]), calls[key].body) for key in made.keys)
         while True:
             try:
-                reply = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s))
+                reply = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s + k.ahead_s))
             except Exception as error:  # the branch may have died, or may be slow and still handing it over
-                await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
+                await asyncio.sleep(max(0.0, until_s - self._now_s()))
                 failure = Failure(FailureKind.TRANSIENT, f"the submitting branch did not answer ({error})")
                 return events.SubmissionUncertain(number, failure)
             if reply is not None and not reply.given_back_s:
                 break
-            left_s = until_s - self._runtime.now_s()
+            left_s = until_s - self._now_s()
             if left_s <= 0:
                 reply = batch_executor.OrderReply(_NO_BRANCH if reply is None else _STAYED_OPEN)
                 break
@@ -251,9 +252,9 @@ class SubmissionTracker:
         strangers: set[str] = set()
         looks = 0
         while (made := self._state().submissions.get(number)) is not None:
-            listed_at_s = self._runtime.now_s()
+            listed_at_s = self._now_s()
             reply = await self._orders.ask(
-                made.route, batch_executor.ListOrder(made.marker, made.intended_at_s - A_DAY_S)
+                made.route, batch_executor.ListOrder(made.marker, made.intended_at_s + self._state().ahead_s - A_DAY_S)
             )
             if reply is not None and reply.failure is None:
                 found, early = await self._among(made, reply, strangers)

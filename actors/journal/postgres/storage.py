@@ -8,13 +8,18 @@ never confirmed is appended once, however often it is sent.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from actors.journal.journal import Fenced, NoSuchJob, StoreError
-from actors.journal.postgres.connection import DatabaseConnection
+from actors.journal import fact_digests
+from actors.journal.journal import Damaged, Fenced, NoSuchJob, StoreError
+from actors.journal.postgres.connection import DatabaseConnection, ran
 from actors.journal.state_folder import advised
+from cortex.journal.seals import BadSeal
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
+
+if TYPE_CHECKING:  # a missing psycopg is reported in one line
+    from psycopg import Connection
 
 PAGE_BYTES = 4_000_000
 """Bytes of turns that are read at once, about."""
@@ -36,20 +41,16 @@ INSERT INTO cortex_turns (job, seq, blob)
 SELECT id, each.seq, each.blob FROM mine, unnest(%(seqs)s::bigint[], %(blobs)s::bytea[]) AS each (seq, blob)
 """
 _TAKE = """
-WITH taken AS (
-    UPDATE cortex_jobs SET epoch = greatest(epoch + 1, %(least)s), changed_at = clock_timestamp()
-    WHERE id = %(job)s RETURNING id, epoch
-), kept AS (
-    INSERT INTO cortex_meta (job, key, value) SELECT id, 'owner', %(owner)s FROM taken
-    ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
-)
-SELECT epoch FROM taken
+UPDATE cortex_jobs SET epoch = greatest(epoch + 1, %(least)s), changed_at = clock_timestamp()
+WHERE id = %(job)s RETURNING epoch, seq
 """
+_LOCK = "SELECT 1 FROM cortex_jobs WHERE id = %(job)s AND (%(epoch)s = 0 OR epoch = %(epoch)s) FOR UPDATE"
 _META = f"""
 WITH mine AS ({_MINE})
 INSERT INTO cortex_meta (job, key, value) SELECT id, %(key)s, %(value)s FROM mine
 ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
 """
+_FACTS = "SELECT key, value FROM cortex_meta WHERE job = %(job)s AND NOT starts_with(key, 'piece ')"
 _PIECE = "piece "
 _KEEP = f"""
 WITH mine AS ({_MINE}), gone AS (
@@ -114,10 +115,34 @@ class DatabaseStorage:
         """Take the next epoch. The statement waits for a turn that is being committed; afterwards no older writer can
         commit.
         """
-        rows = self._link.rows(_TAKE, {"job": self._id, "owner": owner, "least": least})
-        if not rows:
-            raise NoSuchJob(f"job {self.job!r} was removed")
-        return int(rows[0][0])
+
+
+        def run(connection: Connection[Any]) -> int:
+            rows = ran(connection, _TAKE, {"job": self._id, "least": least}).fetchall()
+            if not rows:
+                raise NoSuchJob(f"job {self.job!r} was removed")
+            epoch, seq = map(int, rows[0])
+            there = dict(ran(connection, _FACTS, {"job": self._id}).fetchall())
+            facts = {"owner": owner}
+            if "sealed" not in there:
+                facts["sealed"] = b"%d %d" % (max(seq, int(bytes(there.get("dropped", b"0")))) + 1, epoch)
+            self._put_facts(connection, facts, epoch)
+            return epoch
+
+        return self._link.transaction(run)
+
+    def _put_facts(self, connection: Connection[Any], facts: Mapping[str, bytes], epoch: int) -> None:
+        """Store facts and their checksums, within a transaction, one writer at a time. Raises ``Fenced``."""
+        given = {"job": self._id, "epoch": epoch}
+        if not ran(connection, _LOCK, given).fetchall():
+            raise self._fenced()
+        there = {key: bytes(value) for key, value in ran(connection, _FACTS, given).fetchall()}
+        digests = self._digests(there.get(fact_digests.DIGESTS))
+        if digests is None:
+            digests = fact_digests.of(there.items())
+        digests |= fact_digests.of(facts.items())
+        for key, value in {**facts, fact_digests.DIGESTS: fact_digests.encoded(digests)}.items():
+            ran(connection, _META, {**given, "key": key, "value": value})
 
     def newest_epoch(self) -> int:
         """Return the newest epoch that was taken; 0: none."""
@@ -153,11 +178,11 @@ class DatabaseStorage:
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Store a fact."""
-        self._mine(_META, epoch, key=key, value=value)
+        self._link.transaction(lambda connection: self._put_facts(connection, {key: value}, epoch))
 
     def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
-        """Store a piece, as a fact."""
-        self.set_meta(_piece(generation, number), blob, epoch)
+        """Store a piece, in the table of facts."""
+        self._mine(_META, epoch, key=_piece(generation, number), value=blob)
 
     def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
         """Remove all other pieces."""
@@ -179,37 +204,41 @@ class DatabaseStorage:
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
         """Remove turns. The job's row is locked, so the epoch cannot change meanwhile."""
         given = {"job": self._id, "epoch": epoch, "upto": upto}
-        first = {**given, "value": b"%r" % first_at_s}
-        counts = self._link.together([
-            (_META, {**given, "key": "dropped", "value": b"%d" % upto}),
-            (f"WITH mine AS ({_MINE}) INSERT INTO cortex_meta (job, key, value) SELECT id, 'first_at_s', %(value)s "
-             "FROM mine ON CONFLICT DO NOTHING", first),
-            (f"WITH mine AS ({_MINE}), gone AS (DELETE FROM cortex_turns WHERE seq <= %(upto)s AND job IN "
-             "(SELECT id FROM mine) RETURNING octet_length(blob) AS size) UPDATE cortex_jobs SET size = size - "
-             "coalesce((SELECT sum(size) FROM gone), 0) WHERE id = %(job)s AND epoch = %(epoch)s", given),
-            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_snapshots WHERE seq < %(upto)s AND job IN "
-             "(SELECT id FROM mine)", given),
-            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_meta WHERE starts_with(key, '{_PIECE}') AND job IN "
-             "(SELECT id FROM mine)", given),
-        ])  # fmt: skip
-        if counts[0] != 1:
-            raise self._fenced()
+
+        def run(connection: Connection[Any]) -> None:
+            there = dict(ran(connection, _FACTS, given).fetchall())
+            first = {} if "first_at_s" in there else {"first_at_s": b"%r" % first_at_s}
+            self._put_facts(connection, {**first, "dropped": b"%d" % upto}, epoch)
+            for statement in (
+                "WITH gone AS (DELETE FROM cortex_turns WHERE seq <= %(upto)s AND job = %(job)s RETURNING "
+                "octet_length(blob) AS size) UPDATE cortex_jobs SET size = size - coalesce((SELECT sum(size) FROM "
+                "gone), 0) WHERE id = %(job)s",
+                "DELETE FROM cortex_snapshots WHERE seq < %(upto)s AND job = %(job)s",
+                f"DELETE FROM cortex_meta WHERE starts_with(key, '{_PIECE}') AND job = %(job)s",
+            ):
+                ran(connection, statement, given)
+
+        self._link.transaction(run)
         if shrink:
             self._vacuum()
 
     def forget(self, figures: bytes, epoch: int) -> None:
         """Remove all rows, and make their space available again."""
         given = {"job": self._id, "epoch": epoch}
-        counts = self._link.together([
-            (_META, {**given, "key": "forgotten", "value": figures}),
-            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_turns WHERE job IN (SELECT id FROM mine)", given),
-            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine)", given),
-            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_meta WHERE key NOT IN ('format', 'forgotten') AND job IN "
-             "(SELECT id FROM mine)", given),
-            ("UPDATE cortex_jobs SET size = 0, seq = 0 WHERE id = %(job)s AND epoch = %(epoch)s", given),
-        ])  # fmt: skip
-        if counts[0] != 1:
-            raise self._fenced()
+
+        def run(connection: Connection[Any]) -> None:
+            if not ran(connection, _LOCK, given).fetchall():
+                raise self._fenced()
+            for statement in (
+                "DELETE FROM cortex_turns WHERE job = %(job)s",
+                "DELETE FROM cortex_snapshots WHERE job = %(job)s",
+                "DELETE FROM cortex_meta WHERE key <> 'format' AND job = %(job)s",
+                "UPDATE cortex_jobs SET size = 0, seq = 0 WHERE id = %(job)s",
+            ):
+                ran(connection, statement, given)
+            self._put_facts(connection, {"forgotten": figures}, epoch)
+
+        self._link.transaction(run)
         self._vacuum()
 
     def _vacuum(self) -> None:
@@ -221,8 +250,36 @@ class DatabaseStorage:
 
     def meta(self, key: str) -> bytes | None:
         """Return a fact; None if it is not set."""
-        rows = self._link.rows("SELECT value FROM cortex_meta WHERE job = %s AND key = %s", (self._id, key))
-        return bytes(rows[0][0]) if rows else None
+        asked = "SELECT key, value FROM cortex_meta WHERE job = %s AND key = ANY(%s)"
+        found = {name: bytes(value) for name, value in self._link.rows(asked, (self._id, [key, fact_digests.DIGESTS]))}
+        try:
+            return fact_digests.checked(self._digests(found.get(fact_digests.DIGESTS)), key, found.get(key))
+        except BadSeal:
+            raise self._damaged(f"its fact {key!r}") from None
+
+    def facts(self) -> dict[str, int] | None:
+        """Return the checksums of the facts."""
+        asked = "SELECT value FROM cortex_meta WHERE job = %s AND key = %s"
+        rows = self._link.rows(asked, (self._id, fact_digests.DIGESTS))
+        return self._digests(bytes(rows[0][0]) if rows else None)
+
+    def _digests(self, blob: bytes | None) -> dict[str, int] | None:
+        try:
+            return fact_digests.decoded(blob)
+        except BadSeal:
+            raise self._damaged("the list of its facts") from None
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"job {self.job} in {self._link.address} is damaged: {what} is not what was written")
+
+    def see_structure(self) -> None:
+        """Do nothing: the server checks its pages if its cluster was made with checksums."""
+
+    def idle_s(self) -> float | None:
+        """Return the seconds since the job's row was changed, by the server's clock; None for a job without turns."""
+        asked = "SELECT extract(epoch FROM clock_timestamp() - changed_at)::float8 FROM cortex_jobs WHERE id = %s"
+        rows = self._link.rows(asked + " AND seq > 0", (self._id,))
+        return max(0.0, float(rows[0][0])) if rows else None
 
     def last(self) -> int:
         """Return the number of the last turn that was appended; 0: none."""
@@ -276,7 +333,9 @@ class DatabaseStorage:
 
     def piece(self, generation: int, number: int) -> bytes | None:
         """Return a piece; None if it does not exist."""
-        return self.meta(_piece(generation, number))
+        asked = "SELECT value FROM cortex_meta WHERE job = %s AND key = %s"
+        rows = self._link.rows(asked, (self._id, _piece(generation, number)))
+        return bytes(rows[0][0]) if rows else None
 
     def count_pieces(self, span: PieceSpan | None) -> int:
         """Return the number of pieces."""

@@ -7,16 +7,20 @@ import fcntl
 import glob
 import os
 import shutil
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from actors.common.boot_clock import steady_s
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
-from actors.journal.journal import Journal, StateFolder, StoreError
+from actors.journal.journal import Damaged, Journal, StateFolder, StoreError
 from actors.journal.sqlite.backup import backup
 from actors.journal.sqlite.job_lock import hold, is_held
 from actors.journal.sqlite.key_values import FileKeyValues
 from actors.journal.sqlite.reply_index import FileReplyIndex, anything, known, unremember, whose
 from actors.journal.sqlite.storage import FileStorage
+from actors.journal.sqlite.wal import CutLog, see_whole
+from actors.journal.state_folder import advised
 
 BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
 """Suffixes of the files that may accompany a journal, ``NAME.sqlite``; the lock is removed last."""
@@ -56,6 +60,8 @@ class FileStateFolder(StateFolder):
 
     def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
         """Return a job's journal, over its file."""
+        if not self.is_held(job.partition("~")[0]):
+            self._see_log(job)
         storage = FileStorage(self.journal_path(job), create=create)
         return Journal(storage, folder=self, forgotten_too=forgotten_too)
 
@@ -100,6 +106,21 @@ class FileStateFolder(StateFolder):
                     found.append((stat.st_mtime_ns, stat.st_size))
         return tuple(found)
 
+    def cut(self, job: str) -> str:
+        """Give up what cannot be read of a write-ahead log, and keep it beside the journal. Return its new place."""
+        with hold(self.beside(job.partition("~")[0], ".lock")):
+            log = self.beside(job, ".sqlite-wal")
+            kept = log.with_name(f"{log.name}.damaged")
+            try:
+                if not log.exists():
+                    return ""
+                shutil.copyfile(log, kept)
+                kept.chmod(0o600)
+                FileStorage(self.journal_path(job)).close()  # the last to close it takes in what can be read
+            except OSError as error:
+                raise self._unusable(error) from None
+            return str(kept)
+
     def size_bytes(self, job: str) -> int:
         """Return the bytes of the job's files."""
         total = 0
@@ -132,8 +153,33 @@ class FileStateFolder(StateFolder):
     # -- locks -----------------------------------------------------------------------------------------------------
 
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """Lock a file, which the operating system unlocks when this process dies."""
-        return hold(self.beside(job, ".lock"))
+        """Lock a file, which the operating system unlocks when this process dies. Raises ``Damaged`` for a journal
+        whose write-ahead log is."""
+        return self._held(job)
+
+    @contextlib.contextmanager
+    def _held(self, job: str) -> Iterator[None]:
+        with hold(self.beside(job, ".lock")):
+            self._see_log(job)
+            for child in (self.path / "jobs").glob(f"{glob.escape(job)}~*.sqlite-wal"):
+                self._see_log(child.name.removesuffix(".sqlite-wal"))
+            yield
+
+    def _see_log(self, job: str) -> None:
+        """Raise ``Damaged`` if the write-ahead log that a killed run has left is damaged: SQLite would say nothing."""
+        log = self.beside(job, ".sqlite-wal")
+        try:
+            stat = log.stat()
+            if stat.st_size:
+                see_whole(log, same_boot=stat.st_mtime >= time.time() - steady_s())
+        except OSError:
+            return  # there is none, or the journal itself will say what is wrong
+        except CutLog:
+            verify = advised(self, "verify", job, "--cut")
+            raise Damaged(
+                f"job {job} is damaged: turns in {log} cannot be read any more; nothing was changed: bring back a "
+                f"backup of its state folder, or give them up with `{verify}`: what they paid for is asked again"
+            ) from None
 
     def is_held(self, job: str) -> bool:
         """Return whether the lock file is locked."""

@@ -6,14 +6,16 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from actors.journal.journal import DiskFull, Fenced, NoSuchJob, StoreError
+from actors.journal import fact_digests
+from actors.journal.journal import Damaged, DiskFull, Fenced, NoSuchJob, StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 from actors.journal.state_folder import advised
+from cortex.journal.seals import BadSeal
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 WAL_PAGES = 250
@@ -103,9 +105,23 @@ class FileStorage:
         with self._writing():
             found = self.meta("epoch")
             epoch = max(least, int(found) + 1 if found is not None else 1)
-            facts = [("epoch", b"%d" % epoch), ("owner", owner)]
-            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts)
+            facts = {"epoch": b"%d" % epoch, "owner": owner}
+            if self.meta("sealed") is None:
+                facts["sealed"] = b"%d %d" % (max(self.last(), int(self.meta("dropped") or 0)) + 1, epoch)
+            self._put_facts(facts)
         return epoch
+
+    def _put_facts(self, facts: Mapping[str, bytes]) -> None:
+        """Store facts and their checksums, within a transaction."""
+        digests = self.facts()
+        if digests is None:
+            try:
+                digests = fact_digests.of(self._rows("SELECT key, value FROM meta", (), at_once=True))
+            except BadSeal:
+                raise self._damaged("one of its facts") from None
+        digests |= fact_digests.of(facts.items())
+        rows = [*facts.items(), (fact_digests.DIGESTS, fact_digests.encoded(digests))]
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def newest_epoch(self) -> int:
         """Return the newest epoch that was taken; 0: none."""
@@ -151,7 +167,7 @@ class FileStorage:
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Store a fact."""
         with self._writing(epoch):
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            self._put_facts({key: value})
 
     # -- removing --------------------------------------------------------------------------------------------------
 
@@ -164,11 +180,11 @@ class FileStorage:
         with self._writing():
             if self.meta("epoch") != b"%d" % epoch:
                 raise self._fenced()
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('first_at_s', ?)", (b"%r" % first_at_s,))
             self._db.execute("DELETE FROM turns WHERE seq <= ?", (upto,))
             self._db.execute("DELETE FROM snapshots WHERE seq < ?", (upto,))
             self._db.execute("DELETE FROM pieces")
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (b"%d" % upto,))
+            first = {} if self.meta("first_at_s") is not None else {"first_at_s": b"%r" % first_at_s}
+            self._put_facts({**first, "dropped": b"%d" % upto})
         with contextlib.suppress(sqlite3.Error):  # a reader may block the checkpoint; the next one succeeds
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if shrink:
@@ -181,7 +197,7 @@ class FileStorage:
             for table in ("turns", "snapshots", "pieces"):
                 self._db.execute(f"DELETE FROM {table}")
             self._db.execute("DELETE FROM meta WHERE key NOT IN ('format', 'epoch')")
-            self._db.execute("INSERT INTO meta VALUES ('forgotten', ?)", (figures,))
+            self._put_facts({"forgotten": figures})
         try:
             for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
                 self._db.execute(statement).fetchall()
@@ -209,8 +225,36 @@ class FileStorage:
 
     def meta(self, key: str) -> bytes | None:
         """Return a fact; None if it is not set."""
-        row = self._row("SELECT value FROM meta WHERE key = ?", (key,))
-        return bytes(row[0]) if row else None
+        asked = "SELECT key, value FROM meta WHERE key IN (?, ?)"  # at one moment, despite a concurrent writer
+        found = dict(self._rows(asked, (key, fact_digests.DIGESTS), at_once=True))
+        try:
+            digests = fact_digests.decoded(found.get(fact_digests.DIGESTS))
+        except BadSeal:
+            raise self._damaged("the list of its facts") from None
+        try:
+            return fact_digests.checked(digests, key, found.get(key))
+        except BadSeal:
+            raise self._damaged(f"its fact {key!r}") from None
+
+    def facts(self) -> dict[str, int] | None:
+        """Return the checksums of the facts."""
+        row = self._row("SELECT value FROM meta WHERE key = ?", (fact_digests.DIGESTS,))
+        try:
+            return fact_digests.decoded(row[0] if row else None)
+        except BadSeal:
+            raise self._damaged("the list of its facts") from None
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"{self.path} is damaged: {what} is not what was written")
+
+    def see_structure(self) -> None:
+        """Check the pages and trees of the file (https://www.sqlite.org/pragma.html#pragma_integrity_check)."""
+        found = [str(text) for (text,) in self._rows("PRAGMA integrity_check(3)", ())]
+        if found != ["ok"]:
+            raise Damaged(f"{self.path} is damaged: {' '.join(' '.join(found).split())}")
+
+    def idle_s(self) -> None:
+        """Return None: the clock is that of the machine."""
 
     def last(self) -> int:
         """Return the largest number of a turn; 0: none."""
@@ -233,7 +277,7 @@ class FileStorage:
         """Yield snapshots, latest first."""
         asked = "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? AND emitted <= ? ORDER BY seq DESC LIMIT ?"
         rows = self._rows(asked, (after, upto, emitted_max, -1 if count is None else count))
-        return ((seq, bytes(blob)) for seq, blob in rows)
+        return ((seq, blob) for seq, blob in rows)
 
     def heads(self, after: int) -> list[tuple[int, bytes]]:
         """Return the first bytes of snapshots."""
@@ -243,7 +287,7 @@ class FileStorage:
     def piece(self, generation: int, number: int) -> bytes | None:
         """Return a piece; None if it does not exist."""
         row = self._row("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),))
-        return bytes(row[0]) if row else None
+        return row[0] if row else None
 
     def count_pieces(self, span: PieceSpan | None) -> int:
         """Return the number of pieces."""
@@ -270,6 +314,10 @@ FULL = ("disk is full", "disk I/O error", "No space left")
 """Error texts of SQLite, or of the operating system, for a full disk."""
 
 
+_DAMAGED = ("not a database", "malformed", "Could not decode")
+"""Error texts of SQLite for a file whose structure, or whose text, is not what it wrote."""
+
+
 def error_line(error: Exception, path: Path) -> StoreError:
     """Return the error for a journal's file, as one line."""
     text = str(error)
@@ -277,6 +325,6 @@ def error_line(error: Exception, path: Path) -> StoreError:
         return DiskFull(f"the disk that holds {path} is full ({text}): make room, then resume")
     if "locked" in text:
         return StoreError(f"{path.stem} is locked by another run that does not answer")
-    if "not a database" in text or "malformed" in text:
-        return StoreError(f"{path} is no journal, or is damaged: {text}")
+    if any(words in text for words in _DAMAGED):
+        return Damaged(f"{path} is no journal, or is damaged: {text}")
     return StoreError(f"cannot use {path}: {text}")

@@ -187,7 +187,7 @@ def _errands(*workers: FakeWorker) -> tuple[ToolRuns, Runtime, list[events.Event
     async def put_durably(batch: list[events.Event]) -> None:
         put.extend(batch)
 
-    runs = ToolRuns("j", "", runtime, put.extend, print, JobObservers([]), put_durably)  # type: ignore[arg-type]
+    runs = ToolRuns("j", "", runtime, put.extend, print, JobObservers([]), put_durably, runtime.now_s)  # type: ignore[arg-type]
     return runs, runtime, put
 
 

@@ -55,3 +55,9 @@ class VirtualRuntime(InlineRuntime):
 
     def monotonic_s(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def steady_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def boot_id(self) -> str:
+        return ""

