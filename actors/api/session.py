@@ -185,6 +185,11 @@ class Session:
             if url not in self._named.open
         )
 
+    @property
+    def begun(self) -> bool:
+        """Return whether this run has begun the job: from then on calls may have been sent."""
+        return self._driver is not None and self._driver.begun
+
     async def stop(self, how: str, by: str) -> None:
         """Ask the job to end. ``how``: ``drain`` or ``cancel``."""
         self._stopped = (how, by)

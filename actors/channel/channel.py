@@ -51,6 +51,8 @@ from cortex.state.program import Program
 from cortex.state.state import State
 
 _log = logging.getLogger("cortex.channel")
+NAMES_S = 1.0
+"""Seconds between two looks at the name of the journal."""
 FAULT = "a turn could not be taken"
 _MADE_AT_START = frozenset({"_k", "_shards"})
 
@@ -75,6 +77,8 @@ class Channel:
         self._dispatch: Dispatch
         self._lease: Lease
         self._clock: JobClock
+        self._look_s = 0.0
+        """The job's time from which a turn looks whether the journal is still under its name."""
         self._tool_runs: ToolRuns
         self._submissions: SubmissionTracker
         self._shards: ShardLink
@@ -414,6 +418,9 @@ class Channel:
         """Take one turn: decode, step, commit, and only then carry out the commands."""
         k, source, taken = self._k, self._journal, self._traces.before(taken)
         at_s = max(k.at_s, self._clock.now_s())
+        if at_s >= self._look_s:
+            self._look_s = at_s + NAMES_S
+            source.see_stands()
         ahead_s = self._clock.ahead_s(at_s)
         batches = tuple([each.batch or codec.decode_batch(each.blob) for each in taken])
         turn = events.Turn(at_s, batches, b"", ahead_s)
@@ -434,6 +441,7 @@ class Channel:
         self._upkeep.look(k, seq)
         self._intake.backpressure.look()
         if k.outcome:
+            source.see_stands()
             self._news.set()
             self._over.set()
 

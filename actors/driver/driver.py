@@ -222,6 +222,11 @@ class Driver:
             async with asyncio.timeout(ARM_S):
                 await self._runtime.peer(name).ask("set_credential", self.job, self._connection)
 
+    @property
+    def begun(self) -> bool:
+        """Return whether the channel has begun: from then on calls may have been sent."""
+        return self._begun
+
     def _open_sink(self) -> int:
         """Open the sink and return the index of the next result to write. Without a sink, results are not read."""
         if self._sink is None:

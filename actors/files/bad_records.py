@@ -19,6 +19,7 @@ from typing import IO, Any, Final, Protocol
 import msgspec
 
 from actors.files.errors import SinkError
+from actors.files.local.new_files import opened_new
 
 BOM: Final = b"\xef\xbb\xbf"
 RAW_BYTES_MAX: Final = 65_536
@@ -215,7 +216,7 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     """Open a file whose content takes the place of ``path`` when the block ends. Raises ``OSError``."""
     part = path.with_name(f".{path.name}.part")
     try:
-        with part.open("wb") as whole:
+        with os.fdopen(opened_new(part), "wb") as whole:
             yield whole
             whole.flush()
             os.fsync(whole.fileno())

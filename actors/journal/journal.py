@@ -403,6 +403,10 @@ class Journal:
                 self._bare_upto = last
         return self._sealed
 
+    def see_stands(self) -> None:
+        """Raise ``StoreError`` if the journal is not under its name any more, after an attempt to put it back."""
+        self._storage.see_stands()
+
     def damaged(self, seq: int) -> Damaged:
         """Return the error for a turn that is damaged."""
         return self._damaged(seq, "its bytes are not those that were written, or it is missing")
@@ -412,7 +416,7 @@ class Journal:
         self._storage.see_structure()
 
     def damages(self) -> Iterator[tuple[str, int]]:
-        """Yield (kind, number) of each record that is not what was written: ``turn``, ``snapshot`` or ``piece``; or
+        """Yield (kind, number) of each record that is not what was written: ``turn`` or ``snapshot``; or
         that has no seal to tell, as journals of earlier releases: ``unsealed``.
 
         All that is stored is read. A turn that is missing, or does not follow the one before, counts as a damaged one.
@@ -433,12 +437,9 @@ class Journal:
         known = max(self._seq, self._head) + 1
         yield from (("turn", missing) for missing in range(expected, min(known, expected + MISSING_MAX)))
         for seq, record in self._storage.snapshots(0, 1 << 62, 1 << 62, None):
-            blob = self._snapshot(seq, record)
-            parts = snapshots.split(blob) if blob is not None else None
-            if blob is None:
+            bare = self._snapshot(seq, record)
+            if bare is None or self._whole(seq, bare) is None:
                 yield "snapshot", seq
-            elif parts is not None and self._whole(seq, blob) is None:
-                yield "piece", seq
 
     def _is_sealed(self, seq: int) -> bool:
         if self._sealed is None and seq > self._bare_upto:

@@ -31,6 +31,10 @@ class Storage(Protocol):
     def see_structure(self) -> None:
         """Check what is not rows: pages, indexes. Raises ``Damaged``."""
 
+    def see_stands(self) -> None:
+        """Raise ``StoreError`` if what this storage writes to is not under its name any more, after an attempt to put
+        it back."""
+
     def idle_s(self) -> float | None:
         """Return the seconds since the last turn, by the clock of the storage; None if it has none of its own."""
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from actors.common.errors import UserError
+from actors.files.local.new_files import opened_new
 from actors.sandbox.child_pool import Sandbox
 from cortex.programs.rlm import Kind, fault
 from cortex.programs.rlm_record import RecordedRun, calls_of
@@ -179,7 +180,8 @@ def _tests(path: Path) -> Path:
 
 def _put(place: Path, content: bytes) -> None:
     part = place.with_name(f".{place.name}.part")
-    part.write_bytes(content)
+    with os.fdopen(opened_new(part), "wb") as file:
+        file.write(content)
     os.replace(part, place)
 
 

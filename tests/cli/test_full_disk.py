@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.journal.journal import DiskFull, StoreError
-from actors.journal.sqlite import reply_index, storage
+from actors.journal.sqlite import disk, reply_index, storage
 from tests.cli.cli_runner import requests
 
 SIM = ("--model", "sim")
@@ -35,10 +35,10 @@ def test_a_job_that_cannot_begin_says_so_then_and_later_and_begins_when_there_is
             of = storage if where == "schema" else reply_index
             full.setattr(of, "_SCHEMA", "SELECT no_room();" if where == "schema" else of._SCHEMA)
             if where == "schema":
-                full.setattr(storage, "FULL", ("no_room",))
+                full.setattr(disk, "_ROOM", ("no_room",))
             else:
                 full.setattr(reply_index, "_SCHEMA", "SELECT no_room();")
-                full.setattr(reply_index, "FULL", ("no_room",))
+                full.setattr(disk, "_ROOM", ("no_room",))
         done = cortex(*batch)
     assert done.code == 3, done.err
     (answer,) = done.said()
@@ -69,8 +69,11 @@ def test_one_that_has_begun_is_not_said_not_to_have(cortex, monkeypatch):
 
 
 def test_an_index_on_a_full_disk_is_no_index_to_be_removed(tmp_path):
-    error = reply_index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
+    place = tmp_path / "replies.sqlite"
+    error = reply_index.unusable(place, sqlite3.OperationalError("database or disk is full"))
     assert isinstance(error, DiskFull) and "make room" in str(error)
+    error = reply_index.unusable(place, sqlite3.OperationalError("disk I/O error"))
+    assert isinstance(error, DiskFull) and "the disk fails" in str(error) and "make room" not in str(error)
     error = reply_index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
     assert type(error) is StoreError and "may be removed" in str(error)
 

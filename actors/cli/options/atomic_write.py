@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actors.common.errors import CommandError
+from actors.files.local.new_files import opened_new
+from actors.files.local.os_errors import told
 
 
 def check_free(output: str, overwrite: bool) -> None:
@@ -34,6 +36,8 @@ def whole(output: str) -> Iterator[Path]:
     as_it_is = not is_new and not target.is_file()
     half = target if as_it_is else target.with_name(f".{target.name}.part")
     try:
+        if not as_it_is:
+            os.close(opened_new(half))  # a link that somebody has planted is not followed
         yield half
         if is_new:
             _rename_to_new(half, target)
@@ -42,7 +46,7 @@ def whole(output: str) -> Iterator[Path]:
     except FileExistsError:
         raise CommandError(f"{output} was made by something else meanwhile, and stays: name another with -o") from None
     except OSError as error:
-        raise CommandError(f"cannot write {output}: {error.strerror or error}") from None
+        raise CommandError(f"cannot write {output}: {told(error)}") from None
     finally:
         if not as_it_is:
             with contextlib.suppress(OSError):

@@ -65,6 +65,7 @@ def error_line(error: BaseException) -> tuple[int, str] | None:
     from actors.common.errors import UserError
     from actors.driver.driver import ChannelLost, JournalUnwritable
     from actors.files.errors import SinkError, SinkFailed, SourceError
+    from actors.files.local.os_errors import LIMITS, told
     from actors.journal.journal import DiskFull, Fenced
     from actors.providers.credentials.credential import CredentialError
 
@@ -74,6 +75,8 @@ def error_line(error: BaseException) -> tuple[int, str] | None:
         return PARTIAL, str(error)
     if isinstance(error, (UserError, CredentialError, SinkError, SourceError)):
         return USAGE, str(error)
+    if isinstance(error, OSError) and error.errno in LIMITS:
+        return FAILED, f"{error.filename}: {told(error)}" if error.filename else told(error)
     return None
 
 

@@ -30,6 +30,7 @@ from actors.cli.remote.package import JOB_FILE, JobPackage, package
 from actors.cli.run.execute import answer_text
 from actors.cluster.jobs_api import JobsApi, JobSubmission, NoResponse
 from actors.common.errors import CommandError
+from actors.files.local.new_files import opened_new
 from actors.files.paths import is_remote
 from actors.files.sinks.table_sink import resembles
 from actors.ports.runtime import ClusterError
@@ -351,7 +352,8 @@ class _SubmissionFollower:
                 PARTIAL,
             )
         part = path.with_name(f".{path.name}.part")
-        part.write_bytes(content)
+        with os.fdopen(opened_new(part), "wb") as file:
+            file.write(content)
         part.replace(path)
         print_error(f"results: {path.resolve()}")
 

@@ -78,7 +78,8 @@ def carry_out(work: PreparedRun) -> int:
         try:
             status = standing_of(session.folder, session.job)
         except StoreError as error:  # the job never began, or the journal cannot be read either
-            print_error(_not_begun(session.job, text or str(error)) if work.new else text or str(error))
+            unsent = work.new and not session.begun
+            print_error(_not_begun(session.job, text or str(error)) if unsent else text or str(error))
             return conduct.code or PARTIAL
         if status.outcome == "running":  # the lock of this run is gone: another run has the job, or none
             status.facts["outcome"] = "interrupted"

@@ -23,6 +23,7 @@ from types import ModuleType
 
 import msgspec
 
+from actors.files.local.new_files import is_private
 from actors.ports.runtime import ClusterError
 
 BYTES_MAX = 8_000_000
@@ -128,8 +129,7 @@ def _private() -> Path:
     """Return a folder for code to which only this user can write. Raises ``ClusterError``."""
     folder = Path(tempfile.gettempdir()) / f"cortex-code-{getpass.getuser() if os.name == 'nt' else os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    stat = folder.stat()
-    if os.name != "nt" and (folder.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o022):
+    if os.name != "nt" and not is_private(folder):
         raise ClusterError(f"{folder} belongs to another user, or others can write to it: remove it")
     return folder
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import fcntl
 import io
 import os
@@ -22,13 +21,12 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 import msgspec
 
 from actors.files.errors import SinkClosed, SinkError, SinkFailed, SinkFull
+from actors.files.local.os_errors import FULL, told
 from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
 from actors.files.sinks.results_recovery import GZIP_BITS, held
 from cortex.values.display import printable
 
 GZIP_LEVEL: Final = 6
-
-FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _CLOSED: Final = "standard output is closed: redirect it, like > FILE"
 
@@ -40,6 +38,7 @@ class _Target(Protocol):
 
     def put(self, some: bytes) -> None: ...
     def sync(self) -> None: ...
+    def stands(self) -> bool: ...
     def cut(self, size_bytes: int) -> None: ...
     def close(self) -> None: ...
 
@@ -59,7 +58,10 @@ class FileSink:
         overwrite: bool = False,
         keep_off: Iterable[str] = (),
         fsync: Callable[[int], None] = os.fsync,
+        hidden: bool = False,
     ) -> None:
+        """``hidden``: the file is this project's own, beside the one that the user named: a link is not followed."""
+        self._hidden = hidden
         self.name = "standard output" if path == "-" else path
         self._path = path
         self._overwrite = overwrite
@@ -121,13 +123,14 @@ class FileSink:
 
     def _open_file(self, rows: int, size_bytes: int, own: bool) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if own or self._overwrite else os.O_EXCL)
+        flags |= os.O_NOFOLLOW if self._hidden else 0
         try:
             fd = os.open(self._path, flags, 0o666)
         except FileExistsError:
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output") from None
         except (OSError, ValueError) as error:
             raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
-        disk = _FileTarget(fd, self._fsync, Path(self._path).parent)
+        disk = _FileTarget(fd, self._fsync, Path(self._path))
         try:
             if not _locked(fd):
                 raise SinkError(f"{self.name} is being written by another run: name another output")
@@ -166,6 +169,11 @@ class FileSink:
             self._opened().sync()
         except OSError as error:
             raise self._failed(error) from None
+        if not self._opened().stands():
+            raise SinkFailed(
+                f"{self.name} was removed or replaced by something else while the job ran: its results are in the "
+                "journal; resume to have them written again"
+            )
         self._flushed = self._rows, self._size_bytes
         return self._flushed
 
@@ -250,8 +258,8 @@ class FileSink:
         if isinstance(error, BrokenPipeError):
             return SinkClosed(f"{self.name} was closed by its reader")
         if error.errno in FULL:
-            return SinkFull(f"{self.name}: {why(error)}: make room")
-        return SinkFailed(f"{self.name} cannot be written: {why(error)}")
+            return SinkFull(f"{self.name} cannot be written: {told(error)}, then resume")
+        return SinkFailed(f"{self.name} cannot be written: {told(error)}")
 
 
 class StdoutSink(FileSink):
@@ -267,10 +275,11 @@ class StdoutSink(FileSink):
 class _FileTarget:
     """Regular file."""
 
-    def __init__(self, fd: int, fsync: Callable[[int], None], folder: Path) -> None:
+    def __init__(self, fd: int, fsync: Callable[[int], None], path: Path) -> None:
         self._fd = fd
+        self._path = path
         self._fsync = fsync
-        self._folder: Path | None = folder
+        self._folder: Path | None = path.parent
 
     def put(self, some: bytes) -> None:
         left = memoryview(some)
@@ -290,6 +299,13 @@ class _FileTarget:
     def cut(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)
         os.lseek(self._fd, size_bytes, os.SEEK_SET)
+
+    def stands(self) -> bool:
+        """Return whether the path still names this file."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         os.close(self._fd)
@@ -311,6 +327,10 @@ class _StreamTarget:
 
     def sync(self) -> None:
         self._stream.flush()
+
+    def stands(self) -> bool:
+        """Return True: a stream has no name that could be given to another."""
+        return True
 
     def cut(self, size_bytes: int) -> None:
         """Do nothing: bytes that were sent cannot be taken back."""

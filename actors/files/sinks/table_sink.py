@@ -26,9 +26,11 @@ from actors.files.arrow_values import vector_size
 from actors.files.columns import NUMBER, VECTOR, Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.dialects.csv_form import allow_large_cells
 from actors.files.errors import SinkError, SinkFailed
+from actors.files.local.new_files import opened_new
+from actors.files.local.os_errors import told
 from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
-from actors.files.sinks.jsonl_sink import FULL, FileSink, is_written, line_of, why
+from actors.files.sinks.jsonl_sink import FileSink, is_written, line_of, why
 from actors.files.sinks.ownership import (
     HEAD_BYTES,
     PARQUET_MAGIC,
@@ -88,7 +90,7 @@ class TableSink:
         self._flatten = flatten
         self._overwrite = overwrite
         self._form = form_of(path)
-        self._rows = FileSink(str(rows_path), overwrite=True)
+        self._rows = FileSink(str(rows_path), overwrite=True, hidden=True)
         self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
         self._open = self._tried = False
         self._vectors = [name for name, kind in columns.names if kind == VECTOR]
@@ -208,8 +210,7 @@ class TableSink:
             else:
                 os.replace(part, self._path)
         except OSError as error:
-            room = ": make room" if error.errno in FULL else ""
-            raise SinkFailed(f"{self.name} cannot be written: {why(error)}{room}") from None
+            raise SinkFailed(f"{self.name} cannot be written: {told(error)}") from None
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -344,7 +345,7 @@ class TableSink:
 
     def _csv(self, part: Path) -> None:
         names = [name for name, _ in self._columns.names]
-        with _opened(part, "wt", self._path) as file:
+        with _made(part, "wt", self._path) as file:
             table = csv_writer(file, _delimiter(self._path))
             table.writerow(names)
             for rows in self._chunks():
@@ -382,7 +383,7 @@ class TableSink:
                 table.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _lines(self, part: Path) -> None:
-        with self._rows_path.open("rb") as lines, _opened(part, "wb", self._path) as file:
+        with self._rows_path.open("rb") as lines, _made(part, "wb", self._path) as file:
             shutil.copyfileobj(lines, file)
 
 
@@ -430,6 +431,12 @@ class _NullFound(Exception):
 
 def _delimiter(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+def _made(part: Path, mode: str, named: Path) -> Any:
+    """Make the file, in place of what has its name, and open it as ``named``. A planted link is not followed."""
+    os.close(opened_new(part))
+    return _opened(part, mode, named)
 
 
 def _opened(path: Path, mode: str, named: Path | None = None) -> Any:

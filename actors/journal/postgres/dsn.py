@@ -17,6 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from actors.files.local.new_files import is_private
+from actors.files.local.os_errors import told
 from actors.journal.journal import StoreError
 
 SECRETS = ("password", "sslpassword")
@@ -68,4 +70,20 @@ def own_folder(address: str, environ: Mapping[str, str]) -> Path:
     there = next((each for each in (home, *home.parents) if each.exists()), home)
     if os.access(there, os.W_OK | os.X_OK):
         return home / "cortex" / name
-    return Path(tempfile.gettempdir()) / f"cortex-{os.getuid()}" / name
+    return _temporary() / name
+
+
+def _temporary() -> Path:
+    """Return a folder of this user for temporary files, where the home cannot be written.
+
+    Anybody may make a folder of that name first, and rename what is in it. Raises ``StoreError`` for one that is not
+    this user's alone.
+    """
+    folder = Path(tempfile.gettempdir()) / f"cortex-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if is_private(folder):
+            return folder
+    except OSError as error:
+        raise StoreError(f"cannot use {folder} for files of this machine: {told(error)}; set XDG_STATE_HOME") from None
+    raise StoreError(f"{folder} belongs to another user, or others can write to it: remove it, or set XDG_STATE_HOME")

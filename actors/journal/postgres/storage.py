@@ -275,6 +275,9 @@ class DatabaseStorage:
     def see_structure(self) -> None:
         """Do nothing: the server checks its pages if its cluster was made with checksums."""
 
+    def see_stands(self) -> None:
+        """Do nothing: each turn updates the job's row, and fails without it."""
+
     def idle_s(self) -> float | None:
         """Return the seconds since the job's row was changed, by the server's clock; None for a job without turns."""
         asked = "SELECT extract(epoch FROM clock_timestamp() - changed_at)::float8 FROM cortex_jobs WHERE id = %s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import logging
 import os
 import shutil
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from actors.common.boot_clock import steady_s
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
+from actors.files.local.new_files import opened_new
+from actors.files.local.os_errors import told
 from actors.journal.journal import Damaged, Journal, StateFolder, StoreError
 from actors.journal.sqlite.backup import backup
 from actors.journal.sqlite.job_lock import hold, is_held
@@ -24,6 +27,16 @@ from actors.journal.state_folder import advised
 
 BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
 """Suffixes of the files that may accompany a journal, ``NAME.sqlite``; the lock is removed last."""
+
+
+_OWN_NAMES = frozenset({
+    ".gitignore", "jobs", "live", "traces", "programs", "accounts",
+    *(f"{name}.sqlite{end}" for name in ("replies", "budgets") for end in ("", "-wal", "-shm")),
+    "bills.jsonl", "limits.json", "forgotten.json",
+})  # fmt: skip
+"""Names in a state folder that no user gave."""
+
+_log = logging.getLogger("cortex.journal")
 
 
 class FileStateFolder(StateFolder):
@@ -41,7 +54,10 @@ class FileStateFolder(StateFolder):
                 f"{self.path} is on a network file system ({kind}), where a journal is not safe: give a local --state"
             )
         try:
-            (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            (self.path / "jobs").mkdir(mode=0o700, exist_ok=True)
+            self._tighten()
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n")
@@ -49,8 +65,20 @@ class FileStateFolder(StateFolder):
             raise self._unusable(error) from None
         return self
 
+    def _tighten(self) -> None:
+        """Let nobody but its owner write to the state folder: older releases made it with the mode of the umask.
+
+        Only a folder that this project made is changed. Whoever can write to it can put another journal in the place of
+        one.
+        """
+        mode = self.path.stat().st_mode
+        if mode & 0o022 and {each.name for each in self.path.iterdir()} <= _OWN_NAMES:
+            self.path.chmod(0o700)
+        elif mode & 0o022:
+            _log.warning("others may write to the state folder %s: `chmod go-w %s`", self.path, self.path)
+
     def _unusable(self, error: OSError) -> StoreError:
-        return StoreError(f"cannot use {self.path} as state folder: {error.strerror}")
+        return StoreError(f"cannot use {self.path} as state folder: {told(error)}")
 
     # -- journals --------------------------------------------------------------------------------------------------
 
@@ -231,7 +259,7 @@ class FileStateFolder(StateFolder):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from None
+            raise StoreError(f"{path}: {told(error)}") from None
 
     def note_mark(self, kind: str, name: str) -> Hashable:
         """Return time and size of the note's file."""
@@ -253,13 +281,13 @@ class FileStateFolder(StateFolder):
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             try:
-                with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                with os.fdopen(opened_new(part, 0o600), "wb") as file:
                     file.write(value)
                 os.replace(part, path)
             finally:
                 part.unlink(missing_ok=True)
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from None
+            raise StoreError(f"{path}: {told(error)}") from None
 
     def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
         """Replace the note under a lock on its folder, one writer at a time."""
@@ -267,7 +295,7 @@ class FileStateFolder(StateFolder):
         try:
             handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from None
+            raise StoreError(f"{path}: {told(error)}") from None
         try:
             with contextlib.suppress(OSError):  # the file system has no such locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -291,7 +319,7 @@ class FileStateFolder(StateFolder):
         except NotADirectoryError:
             return
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from None
+            raise StoreError(f"{path}: {told(error)}") from None
 
     # -- shared by all jobs --------------------------------------------------------------------------------------------
 
@@ -303,7 +331,7 @@ class FileStateFolder(StateFolder):
         """Append a line to a file."""
         path = self.path / f"{kind}.jsonl"
         try:
-            handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 os.write(handle, line + b"\n")
@@ -311,7 +339,7 @@ class FileStateFolder(StateFolder):
             finally:
                 os.close(handle)
         except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from None
+            raise StoreError(f"{path}: {told(error)}") from None
 
     def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
         """Return the lines of the file with their line numbers."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from actors.files.local.os_errors import told
 from actors.journal.journal import JobHeld, StoreError
 
 _TRIES = 20
@@ -24,9 +25,9 @@ _TRY_AGAIN_S = 0.01  # `is_held` in another process holds the lock for microseco
 def hold(path: Path) -> Iterator[None]:
     """Hold a job until the block ends. Raises ``JobHeld``, or ``StoreError`` if the lock file cannot be created."""
     try:
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"cannot use {path.parent.parent} as state folder: {error.strerror}") from None
+        raise StoreError(f"cannot use {path.parent.parent} as state folder: {told(error)}") from None
     try:
         _lock(handle)
         yield

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from actors.files.local.new_files import touched
 from actors.journal.journal import StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 
@@ -53,8 +54,8 @@ class FileKeyValues:
     def _open(self) -> Iterator[sqlite3.Connection]:
         table = f"{self._table} (name TEXT PRIMARY KEY, blob BLOB NOT NULL)"
         try:
+            touched(self._path)
             with contextlib.closing(sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)) as db:
-                self._path.chmod(0o600)
                 write_ahead(db)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from actors.journal.journal import DiskFull, StoreError
+from actors.files.local.new_files import touched
+from actors.journal.journal import StoreError
+from actors.journal.sqlite.disk import disk_error
 from actors.journal.sqlite.hash_set import HashSet
-from actors.journal.sqlite.storage import FULL
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 
 _ASK_AT_ONCE = 500  # old builds of SQLite accept at most 999 variables in a statement
@@ -65,14 +66,14 @@ class FileReplyIndex:
         self._any_sorted = True
         """False if the sorted tables are known to be empty."""
         try:
-            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
-                path.chmod(0o600)
+                touched(path)
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise unusable(path, error) from None
 
     def seq_of(self, job: str) -> int:
@@ -277,8 +278,8 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
         raise unusable(path, error) from None
 
 
-def unusable(path: Path, error: sqlite3.Error) -> StoreError:
+def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """Return the error for an unusable index, as one line."""
-    if any(word in str(error) for word in FULL):
-        return DiskFull(f"the disk that holds {path} is full ({error}): make room, then resume")
+    if (disk := disk_error(error, path)) is not None:
+        return disk
     return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")

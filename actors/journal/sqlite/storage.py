@@ -11,8 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from actors.files.local.new_files import touched
+from actors.files.local.os_errors import told
 from actors.journal import fact_digests
-from actors.journal.journal import Damaged, DiskFull, Fenced, NoSuchJob, StoreError
+from actors.journal.journal import Damaged, Fenced, NoSuchJob, StoreError
+from actors.journal.sqlite.disk import disk_error
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 from actors.journal.state_folder import advised
 from cortex.journal.seals import BadSeal
@@ -64,8 +67,9 @@ class FileStorage:
         """Lock of writers: a channel may commit in a thread while its event loop stores notices."""
         try:
             if create and db is None:
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                touched(path)
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+            self._stat = path.stat() if db is None else None
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA fullfsync=ON")  # macOS: without it, flushed data may still be in the disk's cache
@@ -253,6 +257,47 @@ class FileStorage:
         if found != ["ok"]:
             raise Damaged(f"{self.path} is damaged: {' '.join(' '.join(found).split())}")
 
+    def see_stands(self) -> None:
+        """Check that the path still names the file that is open; write it again if something has removed it.
+
+        A process goes on writing to a file without a name (unlink(2)), and what it writes is gone when it ends.
+        """
+        if self._stat is None:
+            return
+        try:
+            if os.path.samestat(self.path.stat(), self._stat):
+                return
+            there = True
+        except FileNotFoundError:
+            there = False
+        except OSError as error:
+            raise error_line(error, self.path) from None
+        what = f"{self.path} was {'replaced by another file' if there else 'removed'} while the job ran"
+        try:
+            to = self._rescued(there)
+        except (sqlite3.Error, OSError) as error:
+            why = told(error) if isinstance(error, OSError) else str(error)
+            raise StoreError(f"{what}, and could not be written again ({why}): bring back a backup") from None
+        if there:
+            raise StoreError(f"{what}: put {to}, which holds the job, in its place, then resume")
+        raise StoreError(f"{what}: it was written there again, whole: look what removes files there, then resume")
+
+    def _rescued(self, there: bool) -> Path:
+        """Write the journal again, under its name if that is free, and return its path."""
+        to = self.path.with_name(f"{self.path.name}.rescued") if there else self.path
+        part = to.with_name(f"{to.name}.part")
+        to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        to.parent.parent.chmod(0o700)
+        part.unlink(missing_ok=True)
+        with self._lock:
+            self._db.execute("VACUUM INTO ?", (str(part),))
+        part.chmod(0o600)
+        if not there:  # a log that belongs to the file without a name would be taken for the new file's
+            for end in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+        os.replace(part, to)
+        return to
+
     def idle_s(self) -> None:
         """Return None: the clock is that of the machine."""
 
@@ -310,10 +355,6 @@ class FileStorage:
         return sum(path.stat().st_size for path in paths if path.exists())
 
 
-FULL = ("disk is full", "disk I/O error", "No space left")
-"""Error texts of SQLite, or of the operating system, for a full disk."""
-
-
 _DAMAGED = ("not a database", "malformed", "Could not decode")
 """Error texts of SQLite for a file whose structure, or whose text, is not what it wrote."""
 
@@ -321,8 +362,8 @@ _DAMAGED = ("not a database", "malformed", "Could not decode")
 def error_line(error: Exception, path: Path) -> StoreError:
     """Return the error for a journal's file, as one line."""
     text = str(error)
-    if any(word in text for word in FULL):
-        return DiskFull(f"the disk that holds {path} is full ({text}): make room, then resume")
+    if (disk := disk_error(error, path)) is not None:
+        return disk
     if "locked" in text:
         return StoreError(f"{path.stem} is locked by another run that does not answer")
     if any(words in text for words in _DAMAGED):

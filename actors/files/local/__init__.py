@@ -1,0 +1,1 @@
+"""Files of this machine: how they are made, and what the system says about them."""

@@ -1,0 +1,30 @@
+"""Files and folders that are made where others may write too: no link that somebody has planted is followed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+
+def opened_new(path: str | Path, mode: int = 0o666) -> int:
+    """Make a file in place of whatever has its name, and return a descriptor for writing. Raises ``OSError``.
+
+    A link of that name is removed, not followed; one that is put there meanwhile is refused (``O_EXCL``, open(2)).
+    ``mode``: permissions, less those of the umask.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+def touched(path: str | Path) -> None:
+    """Make a file for its owner alone unless it exists, and follow no link. Raises ``OSError``."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether a folder is this user's own, no link, and nobody else can write to it. Raises ``OSError``."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -1,0 +1,178 @@
+"""Files of this machine: no planted link is followed, no folder of another user is used, and errors are told apart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from actors.cli.options.atomic_write import whole
+from actors.cli.options.errors import error_line
+from actors.files.bad_records import replaced
+from actors.files.errors import SinkError, SinkFailed
+from actors.files.local.new_files import is_private, opened_new, touched
+from actors.files.local.os_errors import WORDS, told
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.table_sink import _made
+from actors.journal.errors import DiskFull, StoreError
+from actors.journal.journal import StateFolder
+from actors.journal.postgres import dsn
+from actors.journal.sqlite import disk
+from actors.journal.sqlite.storage import error_line as sqlite_line
+from actors.programs.saved import _put
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A file of the victim, to which a link was planted under the name of a file that is being made."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".out.part").symlink_to(victim)
+    return victim
+
+
+def _atomic(place: Path) -> None:
+    with whole(str(place)) as half:
+        half.write_bytes(b"new")
+
+
+def _bad(place: Path) -> None:
+    with replaced(place) as file:
+        file.write(b"new")
+
+
+def _table(place: Path) -> None:
+    part = place.with_name(f".{place.name}.part")
+    with _made(part, "wb", place) as file:
+        file.write(b"new")
+    os.replace(part, place)
+
+
+@pytest.mark.parametrize("write", [_atomic, _bad, _table, lambda place: _put(place, b"new")])
+def test_a_planted_link_is_not_written_through(theirs: Path, write) -> None:
+    place = theirs.with_name("out")
+    write(place)
+    assert theirs.read_text() == "precious"
+    assert place.read_bytes() == b"new" and not place.is_symlink()
+
+
+def test_rows_beside_a_table_are_not_written_through_a_link(theirs: Path) -> None:
+    sink = FileSink(str(theirs.with_name(".out.part")), overwrite=True, hidden=True)
+    with pytest.raises(SinkError):
+        sink.open(0, 0, True)
+    assert theirs.read_text() == "precious"
+
+
+def test_an_output_that_the_user_names_may_be_a_link(theirs: Path) -> None:
+    sink = FileSink(str(theirs.with_name(".out.part")), overwrite=True)
+    sink.open(0, 0, False)
+    sink.write([b"{}"])
+    sink.flush()
+    sink.close()
+    assert theirs.read_text() == "{}\n"
+
+
+def test_a_new_file_takes_the_place_of_an_old_one_with_the_mode_of_the_umask(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    place.write_text("old")
+    place.chmod(0o600)
+    before = os.umask(0o022)
+    try:
+        os.close(opened_new(place))
+        touched(tmp_path / "own")
+    finally:
+        os.umask(before)
+    assert place.read_bytes() == b"" and place.stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["own", "open to others", "a link", "a file"])
+def test_a_temporary_folder_that_is_not_this_users_alone_is_refused(tmp_path: Path, monkeypatch, kind: str) -> None:
+    monkeypatch.setattr(dsn.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"cortex-{os.getuid()}"
+    if kind == "open to others":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif kind == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "a file":
+        folder.write_text("")
+    if kind == "own":
+        assert dsn._temporary() == folder and is_private(folder) and dsn._temporary() == folder
+    else:
+        with pytest.raises(StoreError, match=r"remove it, or set XDG_STATE_HOME|set XDG_STATE_HOME"):
+            dsn._temporary()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o000])
+def test_a_state_folder_is_its_owners_alone_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        folder = StateFolder(tmp_path / "deep" / "state").prepare()
+        folder.register("budgets").change(lambda values: ({"a": b"1"}, None))
+        folder.index().close()
+        folder.journal("j", create=True).close()
+    finally:
+        os.umask(before)
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    for path in folder.path.rglob("*"):
+        if path.name != ".gitignore":
+            assert not path.stat().st_mode & 0o077, path
+
+
+def test_a_state_folder_of_an_older_release_is_tightened_and_one_with_other_files_is_told(tmp_path: Path, caplog) -> None:
+    for name, more in (("old", ""), ("shared", "notes.txt")):
+        folder = StateFolder(tmp_path / name).prepare()
+        folder.path.chmod(0o777)
+        if more:
+            (folder.path / more).write_text("")
+        folder.prepare()
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o777
+    (warned,) = caplog.messages
+    assert "others may write to the state folder" in warned and "chmod go-w" in warned
+
+
+@pytest.mark.parametrize("number", sorted(WORDS))
+def test_each_error_has_its_own_words_and_what_to_do(tmp_path: Path, monkeypatch, number: int) -> None:
+    error = OSError(number, os.strerror(number), "x")
+    text = told(error)
+    assert ": " in text and "\n" not in text
+    assert [each for each in WORDS if told(OSError(each, "")) == text] == [number]
+    monkeypatch.setattr(disk, "_tried", lambda path: error)
+    found = sqlite_line(sqlite3.OperationalError("disk I/O error"), tmp_path / "j.sqlite")
+    assert isinstance(found, DiskFull) and text in str(found) and str(found).endswith("then resume")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+def test_an_output_on_such_a_disk_says_which(tmp_path: Path, number: int) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(number, "nonsense")
+
+    sink = FileSink(str(tmp_path / "out.jsonl"), fsync=fails)
+    sink.open(0, 0, False)
+    sink.write([b"{}"])
+    with pytest.raises(SinkFailed, match=WORDS[number][0].split(",")[0].replace("(", r"\(").replace(")", r"\)")):
+        sink.flush()
+    sink.close()
+
+
+def test_too_few_files_are_no_fault_of_this_project() -> None:
+    assert error_line(OSError(errno.EMFILE, "Too many open files")) == (
+        1, "this process may open no more files: raise the limit (`ulimit -n 1024`)"
+    )  # fmt: skip
+    assert error_line(OSError(errno.ENOENT, "x")) is None
+
+
+def test_the_error_of_the_disk_is_asked_for_once_more(tmp_path: Path) -> None:
+    place = tmp_path / "j.sqlite"
+    place.write_bytes(b"")
+    assert "the disk fails" in str(disk.disk_error(sqlite3.OperationalError("disk I/O error"), place))
+    assert list(tmp_path.iterdir()) == [place]
+    gone = tmp_path / "gone" / "j.sqlite"
+    assert "no such file or folder" in str(disk.disk_error(sqlite3.OperationalError("unable to open database file"), gone))
+    assert disk.disk_error(sqlite3.OperationalError("near x: syntax error"), place) is None
