@@ -6,7 +6,7 @@ import errno
 from typing import Final
 
 WORDS: Final[dict[int, tuple[str, str]]] = {
-    errno.ENOSPC: ("the disk is full", "make room"),
+    errno.ENOSPC: ("No space left on device", "make room"),
     errno.EDQUOT: ("the disk quota of this user is used up", "make room, or have the quota raised"),
     errno.EFBIG: ("the file may not grow further", "raise the limit on the size of files (`ulimit -f`)"),
     errno.EIO: (

@@ -258,7 +258,7 @@ class FileSink:
         if isinstance(error, BrokenPipeError):
             return SinkClosed(f"{self.name} was closed by its reader")
         if error.errno in FULL:
-            return SinkFull(f"{self.name} cannot be written: {told(error)}, then resume")
+            return SinkFull(f"{self.name}: {told(error)}")
         return SinkFailed(f"{self.name} cannot be written: {told(error)}")
 
 

@@ -34,6 +34,8 @@ def disk_error(error: Exception, path: Path) -> DiskFull | None:
         found = _tried(path)
     else:
         return None
+    if found.errno == errno.ENOSPC:
+        return DiskFull(f"the disk that holds {path} is full ({text}): make room, then resume")
     return DiskFull(f"{path} cannot be used ({text}): {told(found)}, then resume")
 
 

@@ -9,13 +9,14 @@ from collections import Counter
 from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.common.errors import UserError
 from actors.history.catalog import replayed
 from actors.history.result_history import lines
-from actors.journal.journal import Damaged, StateFolder
+from actors.journal.journal import Damaged, Journal, StateFolder
 from actors.journal.sqlite.wal import CutLog, see_whole
 from actors.maintenance.fork import ForkSpec, fork
 from actors.programs import loader
@@ -196,3 +197,30 @@ def test_a_log_that_was_cut_off_in_its_middle_is_noticed_and_one_at_its_end_is_a
     for blob in (b"", bytes(40_000), log[: len(log) // 2]):
         damaged.write_bytes(blob)
         see_whole(damaged, same_boot=True)
+
+
+@pytest.mark.parametrize("change", ["turn", "gone", "fact"])
+def test_each_store_notices_what_was_changed_under_it(state: str, change: str) -> None:
+    folder = StateFolder(state).prepare()
+    with closing(folder.journal("j", create=True)) as mine:
+        mine.take_epoch(b"{}")
+        mine.append([codec.encode_turn(float(number), []) for number in range(1, 6)])
+        mine.set_meta("opened_at", b"0")
+        bare = [codec.encode_turn(float(number), []) for number in range(1, 6)]
+        assert [blob for _, blob in mine.blobs(5)] == bare and not list(mine.damages())
+        _change(mine, change)
+    said = "fact" if change == "fact" else "at turn 3"
+    with closing(folder.journal("j")) as source, pytest.raises(Damaged, match=said):
+        source.opened_at()
+        list(source.turns())
+
+
+def _change(source: Journal, change: str) -> None:
+    storage: Any = source._storage
+    turns, facts = ("cortex_turns", "cortex_meta") if storage.remote else ("turns", "meta")
+    statement = {
+        "turn": f"UPDATE {turns} SET blob = (SELECT blob FROM {turns} WHERE seq = 2) WHERE seq = 3",
+        "gone": f"DELETE FROM {turns} WHERE seq = 3",
+        "fact": f"UPDATE {facts} SET value = '7' WHERE key = 'opened_at'",
+    }[change]
+    storage._link.count(statement) if storage.remote else storage._db.execute(statement)
