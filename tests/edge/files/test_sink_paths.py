@@ -118,7 +118,7 @@ def test_full_disk_keeps_the_rows_of_the_last_flush(tmp_path, monkeypatch, name,
     made.write([b"1" * 30, b"2" * 30])
     flushed = made.flush()
     disk.room = 11
-    with pytest.raises(SinkFull, match="make room|raise the limit") as error:
+    with pytest.raises(SinkFull, match=r"make room|raise the limit") as error:
         made.write([os.urandom(60).hex().encode()])
         made.flush()
     assert str(path) in str(error.value)
