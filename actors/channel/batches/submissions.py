@@ -84,7 +84,7 @@ class SubmissionTracker:
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, names: Callable[[], tuple[str, ...]],
         now_s: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._now_s = now_s
+        self._runtime, self._now_s = runtime, now_s
         self._state = state
         self._put = put
         self._orders = BatchOrderRouter(job, runtime, state, names)
