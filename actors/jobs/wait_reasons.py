@@ -8,6 +8,7 @@ from actors.jobs.bill_excess import held_back
 from actors.jobs.learned_limits import limit_words, pace_words
 from actors.jobs.learned_limits import time_of_day as time_of_day
 from cortex.admission.budget_slices import unanswered
+from cortex.calls.attempts import REST_S
 from cortex.scheduler.reports import PACED_BY, POOL_LIMITS
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
@@ -96,8 +97,10 @@ def waits(k: State) -> list[str]:
     elif k.purse is not None and (k.purse.reason or k.purse.lacks_nusd):
         word = "waits to hear of the budgets of its labels" if unanswered(k) else "waits for a slice of its budget"
         lines.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
-    elif k.hold_until_s > k.at_s:
+    elif k.hold_until_s > k.at_s + REST_S:
         lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
+    elif k.hold_until_s > k.at_s:  # a route rests so long after a call that came back, too
+        lines.append(f"the next call waits until {time_of_day(k.hold_until_s)}")
     place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
     lines += _servers_held_back(k)
     for share in k.shares:

@@ -20,6 +20,7 @@ from actors.jobs.summary import summary
 from actors.jobs.wait_reasons import WORDS_MAX, time_of_day, wait_facts, waits
 from actors.monitoring.stall_detector import StallDetector
 from cortex.admission.permits import granted_pace, own_pace
+from cortex.calls.attempts import REST_S
 from cortex.scheduler.pools import PoolMemo
 from cortex.state.goals import Goal
 from cortex.state.state import InFlightAttempt, State
@@ -218,6 +219,12 @@ def test_the_provider_says_to_wait():
     k.at_s = NOW_S + 30
     assert waits(k) == []
     assert wait_facts(k)["routes"][0]["held_until_s"] == 0
+
+
+def test_a_route_that_rests_after_a_call_came_back_is_not_said_to_wait_for_the_provider():
+    k = _k()
+    k.shares[0].hold_until_s = NOW_S + REST_S
+    assert waits(k) == [f"the next call waits until {time_of_day(NOW_S + REST_S)}"]
 
 
 def test_a_blocked_account_with_its_time():
