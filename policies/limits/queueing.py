@@ -7,7 +7,8 @@ How long calls waited is known from their answers (`waiting`); with it the numbe
 Little's law.
 
 **Growth.** From `START` on the number grows by `GROWTH` as long as nearly nothing waits, as soon as answers of the last
-step are in. At the end fewer wait than there are slots.
+step are in. At the end no more wait than there are slots. Of many calls only those count that were begun after the
+step: they stand behind all that wait, and a few of them tell it.
 
 **Hold.** At the end of growth the number becomes what is worked on, plus those that shall wait. It is corrected when
 too many wait, and grows again, in three steps, when none does (the standing queue of RFC 8289, CoDel: bursts are no
@@ -36,22 +37,31 @@ from msgspec import field
 
 from policies.limits import told_queue
 from policies.limits import waiting as waits
-from policies.limits.told_queue import FEW, MANY, QUEUE, QUEUE_CALLS, ToldQueue
+from policies.limits.told_queue import FEW, MANY, QUEUE, ToldQueue
 from policies.limits.waiting import START as START
 from policies.limits.waiting import Waiting, WaitReading
 
 QUICK_S: Final = 0.1
 """Mean duration of answers, in seconds, below which no queue is looked for: it costs no time, and messages take as
 long. So many seconds' answers may be in flight in any case."""
-GROWTH: Final = 1.9
-"""Factor of growth. Growth ends at a share of `QUIET` that waits, so its last step is to twice the slots at most."""
+GROWTH: Final = 2.0
+"""Factor of growth, of the calls that do not wait: so its last step is to twice the slots at most."""
 QUIET: Final = 0.05
 """Share of the calls in flight that may wait while the number grows, at least `QUIET_CALLS`."""
 QUIET_CALLS: Final = 0.5
+QUEUE_CALLS: Final = 1.0
+"""Calls that wait at least."""
 KNOWN: Final = 0.12
-"""Share of its time for which a call may seem to wait, by the time of a token that was known, though it does not by
-the answers: the first few could come from a slower batch, or from a queue. From `KNOWN_ANSWERS` on they are enough."""
+"""Share of its time for which a call may wait at most, the error included, by these answers or by the time of a token
+that was known: a few answers could come from a slower batch, or from a queue. `KNOWN_ANSWERS` are enough where more
+gets done as well."""
 KNOWN_ANSWERS: Final = 24
+FEW_ANSWERS: Final = 6
+"""Answers with `START` calls in flight from which the time of a token need not be the one of the quickest."""
+EXACT: Final = 0.05
+"""Standard deviation of durations about those of their tokens, as a share, above which some calls may have waited."""
+NOISY_ANSWERS: Final = 0.6
+"""Answers from which such durations tell it, as a share of the calls in flight."""
 STEPS: Final = (1.07, 1.25)
 """First and second step up when none waits; then growth begins again."""
 FOLLOWS: Final = 0.6
@@ -64,21 +74,23 @@ FOLLOWS_PARTLY: Final = 0.3
 """Elasticity from which a part of the calls of a trial found free slots."""
 FOLLOWS_GROWING: Final = 0.85
 """Elasticity while the number grows, from which what seems to be a wait is a fixed time of each call."""
+FOLLOWS_EVEN: Final = 0.25
+"""The same for answers of one length, of which throughput alone tells how many calls were worked on."""
 FOLLOWS_MAX: Final = 1.3
 """Elasticity above which the server has changed, and not the number in flight."""
 LEARNS: Final = 0.3
-"""Weight of a reading in what is known of the time of a token, while the number is held."""
+"""Weight of a reading in what is known of the time of a token, where calls waited or the number is held."""
 TRIAL: Final = 1.15
 """Factor of a trial of more calls."""
-EXPLAINED: Final = ((10, 0.05), (15, 0.12))
+EXPLAINED: Final = ((16, 0.0), (24, 0.1))
 """(fading count of answers, share): share of the variance of durations that sizes explain, below which time does not
 follow tokens after so many answers. At a server of one slot that has two calls it is a half, and by chance as small
 once in forty times."""
-FIRST_ANSWERS: Final = 12
+FIRST_ANSWERS: Final = 24
 """Answers with `START` calls in flight before growth ends there."""
-FOLLOWED: Final = 0.4
+FOLLOWED: Final = 0.5
 """Share from which time follows tokens for good; by chance it is as large once in a hundred times."""
-TRIAL_AFTER: Final = 4
+TRIAL_AFTER: Final = 8
 """Readings at the beginning until the first trial of more. Then it is twice as many, doubled each time."""
 TRIAL_AFTER_MAX: Final = 64
 
@@ -124,6 +136,8 @@ class Queueing(msgspec.Struct, array_like=True):
     """True once the server refused a call, or its answers tell nothing of a wait: the search is over."""
     told: ToldQueue = field(default_factory=ToldQueue)
     """State while the server tells how many calls wait: then nothing is searched for."""
+    read_s: float = 0.0
+    """Time of the latest reading after which the number was kept, in seconds."""
 
 
 def is_quick(
@@ -135,7 +149,8 @@ def is_quick(
     The entries are those of `observe`, which is to be called if not; `usual_s`: mean duration of the pool's answers.
     """
     waiting = queue.waiting
-    if not 0 < (waiting.latency_s or usual_s) < QUICK_S:
+    mean_s = waiting.latency_s if waiting.fresh >= FEW_ANSWERS else usual_s
+    if not 0 < mean_s < QUICK_S:
         if queue.quick:
             queue.quick = False
             cut(queue, at_s)
@@ -143,7 +158,7 @@ def is_quick(
     queue.quick = True
     if samples:
         waits.take(waiting, at_s, in_flight, samples, prompts)
-    return QuickAnswers.GROW if (waiting.latency_s or usual_s) < QUICK_S / 2 else QuickAnswers.HOLD
+    return QuickAnswers.GROW if mean_s < QUICK_S / 2 else QuickAnswers.HOLD
 
 
 def observe(
@@ -157,13 +172,16 @@ def observe(
     waiting = queue.waiting
     if not samples or not waits.take(waiting, at_s, in_flight, samples, prompts):
         return in_flight
+    # Few answers are enough where none counts that was begun with the change.
     if queue.growing:
-        enough, rounds = max(2.0, min(0.3 * in_flight, 64.0)), 0.85
+        enough, rounds = (5.0, 0.45) if in_flight >= waits.LATE_CALLS else (max(2.0, 0.3 * in_flight), 0.85)
     else:
-        enough, rounds = max(6.0, min(0.8 * in_flight, 128.0)), 1.5
-    if waiting.fresh < enough or at_s < waiting.from_s + rounds * waiting.latency_s:
+        enough, rounds = (24.0, 0.85) if in_flight >= waits.LATE_CALLS else (max(6.0, 0.8 * in_flight), 1.5)
+    if waiting.fresh < enough or at_s < max(waiting.from_s, queue.read_s) + rounds * waiting.latency_s:
         return in_flight
     now = waits.read(waiting, in_flight, queue.before)
+    if not queue.growing and (now.even or queue.trial > 0) and not _all_around(queue, at_s, in_flight):
+        return in_flight
     follows = 0.0
     if queue.before:
         now.gain = in_flight / queue.before * waits.shortened(now, queue.before_s, queue.before_size)
@@ -173,41 +191,52 @@ def observe(
         wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
     wanted = float(max(round(wanted), 1))
     if wanted != in_flight:
-        factor = waits.settle(waiting, now.per_token_s)
+        factor = 1.0
+        if now.share <= _quiet(in_flight) or now.noise < EXACT:
+            factor = waits.settle(waiting, now.per_token_s, now.wait_s)
+        else:  # those that waited are answered the later the longer they are, which makes tokens seem quicker
+            waiting.per_token_s += LEARNS * (now.per_token_s - waiting.per_token_s)
         queue.before, queue.before_wait_s = in_flight, now.wait_s
         queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
         queue.trial = trial
-        waits.begin_anew(waiting, at_s)
-    elif in_flight <= START and waits.weigh(waiting):
-        waits.begin_anew(waiting, at_s)
+        waits.begin_anew(waiting, at_s, wanted)
     return wanted
+
+
+def _all_around(queue: Queueing, at_s: float, in_flight: float) -> bool:
+    """Return True if the answers since the last reading are enough to compare what gets done."""
+    waiting = queue.waiting
+    from_s = max(waiting.from_s, queue.read_s)
+    return waiting.fresh >= min(0.8 * in_flight, 128.0) and at_s >= from_s + 1.5 * waiting.latency_s
 
 
 def cut(queue: Queueing, at_s: float) -> None:
     """Take in that the calls in flight were cut for another reason."""
     queue.growing, queue.calm, queue.trial, queue.before = False, 0, 0, 0.0
-    waits.begin_anew(queue.waiting, at_s)
+    waits.begin_anew(queue.waiting, at_s, 0.0)
 
 
 def shift(queue: Queueing, by_s: float) -> None:
     """Continue on another clock that is `by_s` ahead."""
     queue.waiting.from_s += by_s
     queue.waiting.heard_s += by_s
+    queue.read_s += by_s
     told_queue.shift(queue.told, by_s)
 
 
 def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
     """Return the next number while growing, or the first that is held."""
-    if now.even and queue.waiting.fresh < 0.9 * in_flight:  # those that waited are answered together, after the others
-        return in_flight, 0
-    if now.share * in_flight <= max(QUIET_CALLS, QUIET * in_flight):
-        if now.share_known <= KNOWN or queue.waiting.fresh >= KNOWN_ANSWERS:
-            return GROWTH * in_flight, 0
-        return in_flight, 0
+    if now.even:  # those that waited are answered together, after the others
+        begun = in_flight - queue.before if queue.before < in_flight else in_flight
+        if queue.waiting.fresh < 0.95 * begun * (1 if now.share <= QUIET else 3):
+            return in_flight, 0
+    quiet, fresh = _quiet(in_flight), queue.waiting.fresh
+    if now.share <= quiet:
+        return _grown_quietly(queue, in_flight, now, follows), 0
     # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
-    rounds = 2.0 if follows > 0.4 and now.share < 0.3 else 0.6
+    rounds = 2.0 if (follows > 0.4 and now.share < 0.3) or now.share - now.error <= quiet else 0.6
     least = 8.0 if queue.before else FIRST_ANSWERS
-    if queue.waiting.fresh < min(max(least, rounds * in_flight), 160 * rounds):
+    if fresh < min(max(least, rounds * in_flight), 24 * rounds):
         return in_flight, 0
     if not queue.before and now.steady:
         queue.waiting.fixed_s += now.wait_s
@@ -215,9 +244,11 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
     if not queue.before and _tells_nothing(queue, now):
         return in_flight, 0
     if queue.before and follows > (FOLLOWS_FEW if in_flight < FEW_CALLS else FOLLOWS_GROWING):
+        if fresh < 2 * in_flight:
+            return in_flight, 0
         queue.waiting.fixed_s += now.wait_s
         return GROWTH * in_flight, 0
-    if now.even and follows > 0.25:  # answers of one length: throughput alone tells
+    if now.even and follows > FOLLOWS_EVEN:  # answers of one length: throughput alone tells
         proven = queue.before * now.gain
         now.per_token_s = max(now.per_token_s, now.usual_s * proven / in_flight / now.size)
         return in_flight * (1 + (GROWTH - 1) * min(follows, 1.0)), 0
@@ -227,9 +258,30 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
     return wanted, max(trial, 0)
 
 
+def _quiet(in_flight: float) -> float:
+    """Return the share of the calls in flight that may wait while the number grows."""
+    return max(QUIET_CALLS / in_flight, QUIET)
+
+
+def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> float:
+    """Return the next number while growing where nearly none waits, once the answers are enough to say so."""
+    fresh = queue.waiting.fresh
+    if not queue.before and now.share_known > KNOWN and fresh < FEW_ANSWERS:
+        return in_flight
+    if queue.calm and now.share + now.error > KNOWN and fresh < KNOWN_ANSWERS:
+        return in_flight
+    if now.noise > EXACT and fresh < min(NOISY_ANSWERS * in_flight, KNOWN_ANSWERS):
+        return in_flight
+    certain = min(now.share_known, now.share + now.error) <= KNOWN
+    if certain or (fresh >= KNOWN_ANSWERS and (follows >= FOLLOWS_PARTLY or not queue.before)):
+        return GROWTH * in_flight * (1 - now.share)
+    queue.growing = fresh < max(in_flight, KNOWN_ANSWERS)
+    return in_flight
+
+
 def _tells_nothing(queue: Queueing, now: WaitReading) -> bool:
     """Return True, and end the search, if time does not follow tokens: then a wait cannot be told from work."""
-    count = queue.waiting.lengths.count
+    count = queue.waiting.level.count
     if queue.followed or count < EXPLAINED[0][0]:
         return False
     queue.followed = now.explained >= FOLLOWED and not now.even
@@ -239,19 +291,24 @@ def _tells_nothing(queue: Queueing, now: WaitReading) -> bool:
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
     """Return the number that is held from now on, and the direction of the trial that it is."""
+    unknown = in_flight <= START and not queue.followed and not now.steady
+    if unknown and (_tells_nothing(queue, now) or queue.waiting.level.count < EXPLAINED[-1][0]):
+        return in_flight, 0
+    surely = in_flight * (now.share - now.error) > MANY * _queue(in_flight * (1 - now.share))
+    if now.error > KNOWN and not surely and queue.waiting.fresh < max(2 * in_flight, KNOWN_ANSWERS):
+        return in_flight, queue.trial
     trial, queue.trial = queue.trial, 0
     if trial:
         judged = _judged(queue, trial, in_flight, now, follows)
         if judged is not None:
-            return judged, 0
+            return judged, queue.trial
     if in_flight <= START and now.steady:
         queue.waiting.fixed_s += now.wait_s
         queue.growing = True
         return in_flight, 0
-    if in_flight <= START and _tells_nothing(queue, now):
-        return in_flight, 0
-    wanted = _queue(in_flight * (1 - now.share))
-    waiting = in_flight * now.share
+    share = max(now.share - now.error, min(now.share, now.share_known))  # too large a cut leaves slots empty
+    wanted = _queue(in_flight * (1 - share))
+    waiting = in_flight * share
     if waiting < FEW * wanted:
         queue.calm += 1
         if queue.calm > len(STEPS):
@@ -260,13 +317,13 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
         return max(in_flight + 1, STEPS[queue.calm - 1] * in_flight), 0
     queue.calm = 0
     if waiting > MANY * wanted:
-        return in_flight - waiting + wanted, -1
+        return max(in_flight - waiting + wanted, in_flight / GROWTH), -1
     queue.rest -= 1
     if queue.rest <= 0 and (in_flight >= 4 or now.even):
         most = TRIAL_AFTER_MAX if not queue.waiting.fixed_s else TRIAL_AFTER  # it may be a queue after all
         queue.rest, queue.rests = min(queue.rests, most), min(2 * queue.rests, TRIAL_AFTER_MAX)
         return max(in_flight + 1, TRIAL * in_flight), 1
-    queue.waiting.fresh = 0
+    queue.waiting.fresh, queue.read_s = 0, queue.waiting.heard_s
     queue.waiting.per_token_s += LEARNS * (now.per_token_s - queue.waiting.per_token_s)
     return in_flight, 0
 
@@ -279,6 +336,9 @@ def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, fol
         if not does or follows > FOLLOWS_MAX:
             queue.returns = 0
             return None
+        if queue.waiting.fresh < min(2 * in_flight, KNOWN_ANSWERS):  # those that queued before the cut come first
+            queue.trial = trial
+            return in_flight
         queue.returns += 1
         if queue.returns > 1:  # once may be the server that changed
             waiting.fixed_s += queue.before_wait_s

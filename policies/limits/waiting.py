@@ -7,8 +7,12 @@ the more it holds (continuous batching: Yu et al., Orca, OSDI 2022; Agrawal et a
 that compares whole durations (Brakmo and Peterson, TCP Vegas, IEEE JSAC 13(8), 1995; Gradient2 of
 https://github.com/Netflix/concurrency-limits) takes this for a queue, and stops far below what such a server can do.
 
-Answers of one length have no slope. The one known from before is then kept: `_slope` weighs it against the answers by
-their errors, as the mean of a normal prior (ridge regression: Hoerl and Kennard, Technometrics 12(1), 1970).
+Prompt and answer have a slope each: what a prompt token takes differs a hundredfold between servers. Answers of one
+length have no slope. What was known from before is then kept: `_line` weighs it against the answers by their errors, as
+the mean of a normal prior (ridge regression: Hoerl and Kennard, Technometrics 12(1), 1970), and tells its own error.
+
+Answers that are read early are those that waited least (censoring). So where calls wait, their answers teach little of
+the time of a token, and the usual size of a call is that of all answers, also those begun before a change.
 """
 
 from __future__ import annotations
@@ -25,8 +29,21 @@ START: Final = 2
 PROMPT_WEIGHT: Final = 0.05
 """Time of a prompt token as a share of that of an answer token, until it was measured: a server reads a prompt many
 tokens at a time, and writes an answer token by token."""
-PROMPT_ERROR: Final = 0.1
-"""Error that this share may have, as a standard deviation."""
+PROMPT_ERROR: Final = 0.2
+"""Error that this share may have, as a standard deviation, until it was measured. A GPU reads a prompt some hundred
+times as fast as it writes an answer, llama.cpp on two cores three times (110 to 150 and 45 tokens a second, measured
+with SmolLM2-135M)."""
+PROMPT_ERROR_MIN: Final = 0.002
+PROMPT_WEIGHT_MAX: Final = 1.0
+NOISE: Final = 0.03
+"""Standard deviation of durations that neither tokens nor a wait explain, as a share, at least."""
+KNOWN_WEIGHT: Final = 2.0
+"""Answers for which the variance of durations counts that was expected by what was known."""
+WORK_ANSWERS: Final = 256.0
+"""Answers over which what the work of calls took fades."""
+APART: Final = 2.5
+"""Factor by which the time of a token may be another than was known, where the change of the calls in flight is not
+known."""
 CHANGE: Final = 0.4
 """Share by which the time of a token changes with the calls in flight, as a standard deviation and as a share of the
 logarithm of their change: between 0, for slots of their own, and 1, for a batch that is full."""
@@ -40,8 +57,6 @@ STEADY: Final = 0.2
 """Standard deviation of what seems to be a wait, as a share of it, below which it is a fixed time."""
 STEADY_ANSWERS: Final = 10
 """Answers from which that is known."""
-WEIGHED: Final = 0.5
-"""Change of the time of a prompt token, as a share, from which sizes are counted anew while the number is held."""
 SLACK: Final = 0.05
 """Share by which the time of a token may leave the bounds that the number of calls in flight gives it."""
 LATE_S: Final = 0.3
@@ -50,6 +65,11 @@ much earlier than the duration of its answer says."""
 LATE_ROUNDS: Final = 5.0
 """Multiple of that time from which a call is so slow that few were begun within it. Those begun with a change then
 count at once."""
+TINY: Final = 1e-9
+"""Variance of prompts that have one length, which divides."""
+LATE_CALLS: Final = 48.0
+"""Calls in flight from which those begun with a change never count: the first of them find the free slots, and the
+others, which wait, are answered last. Those begun later wait as long as all that follow."""
 ALIKE: Final = 0.001
 """Variance of lengths, as a share of their squared mean, below which they tell nothing of the time of a token."""
 EVEN: Final = 0.003
@@ -82,7 +102,7 @@ class LengthSums(msgspec.Struct, array_like=True):
 
 
 class SizeSums(msgspec.Struct, array_like=True):
-    """Sums over the answers since the last change: s seconds, x size in answer tokens, and their products."""
+    """Sums of earlier releases, which states of theirs hold."""
 
     count: float = 0.0
     s: float = 0.0
@@ -90,6 +110,36 @@ class SizeSums(msgspec.Struct, array_like=True):
     xx: float = 0.0
     sx: float = 0.0
     ss: float = 0.0
+
+
+class Moments(msgspec.Struct):
+    """Means and covariances of answers: s seconds, x size in answer tokens, m prompt tokens."""
+
+    count: float
+    s: float
+    x: float
+    m: float
+    xx: float
+    mm: float
+    xm: float
+    xs: float
+    ms: float
+    ss: float
+
+
+class Line(msgspec.Struct):
+    """Durations as a straight line over sizes and prompts."""
+
+    per_token_s: float
+    """Seconds of an answer token."""
+    prompt_s: float
+    """Seconds of a prompt token, beyond those that its weight gives it."""
+    besides_s: float
+    """Seconds of a call that its tokens do not explain."""
+    error_s: float
+    """Standard deviation of that."""
+    noise_s: float
+    """Standard deviation of durations about the line."""
 
 
 class Waiting(msgspec.Struct, array_like=True):
@@ -111,6 +161,12 @@ class Waiting(msgspec.Struct, array_like=True):
     """Time of the latest report with answers, in seconds."""
     latency_s: float = 0.0
     """Mean duration of an answer, queue included, in seconds; 0: not known."""
+    level: LengthSums = field(default_factory=LengthSums)
+    """Sums over the answers since the last change."""
+    work: LengthSums = field(default_factory=LengthSums)
+    """Sums over the answers before it, in answer tokens and without the wait: what their work took."""
+    prompt_error: float = PROMPT_ERROR
+    """Error of the prompt's weight, as a standard deviation."""
 
 
 class WaitReading(msgspec.Struct):
@@ -143,6 +199,10 @@ class WaitReading(msgspec.Struct):
     gain: float = 1.0
     """Factor of throughput since the change. By Little's law it is that of the calls in flight, divided by that of the
     duration of a call (J. D. C. Little, A Proof for the Queuing Formula L = λW, Operations Research 9(3), 1961)."""
+    error: float = 0.0
+    """Standard deviation of the share."""
+    noise: float = 0.0
+    """Standard deviation of durations about those of their tokens, as a share."""
 
 
 def note(waiting: Waiting, samples: Sequence[tuple[float, int]], prompts: Sequence[int]) -> None:
@@ -165,70 +225,130 @@ def take(
     if waiting.latency_s and silent_s > STALLED_S + waiting.latency_s * max(
         STALLED_ROUNDS, STALLED_ANSWERS / in_flight
     ):
-        begin_anew(waiting, at_s)
+        begin_anew(waiting, at_s, in_flight)
     waiting.heard_s = at_s
-    weight, from_s = waiting.prompt_weight, waiting.from_s
-    c = s_ = n_ = m_ = nn = mm = nm = sn = sm = ss = x_ = xx = sx = 0.0
-    for (s, n), m in zip(samples, prompts, strict=False):
-        if at_s - s < from_s:
-            continue
-        x = n + weight * m + 1
-        c, s_, n_, m_, x_ = c + 1, s_ + s, n_ + n, m_ + m, x_ + x
-        nn, mm, nm, sn, sm = nn + n * n, mm + m * m, nm + n * m, sn + s * n, sm + s * m
-        ss, xx, sx = ss + s * s, xx + x * x, sx + s * x
-    if not c:
+    from_s, old, new = waiting.from_s, LengthSums(), LengthSums()
+    for (seconds, output), prompt in zip(samples, prompts, strict=False):
+        _add(new if at_s - seconds >= from_s else old, seconds, output, prompt)
+    many = min(max(2 * in_flight, 48.0), 512.0)
+    _fade(waiting.lengths, many, old)
+    if not new.count:
         return False
-    _fade(waiting.lengths, math.exp(-c / min(max(2 * in_flight, 48.0), 512.0)), c, s_, n_, m_, nn, mm, nm, sn, sm, ss)
-    _fade(waiting.sizes, math.exp(-c / min(max(in_flight, 12.0), 256.0)), c, s_, x_, xx, sx, ss)
-    waiting.fresh += int(c)
-    waiting.latency_s = waiting.sizes.s / waiting.sizes.count
+    _fade(waiting.lengths, many, new)
+    _fade(waiting.level, min(max(in_flight, 12.0 if in_flight > START else 48.0), 256.0), new)
+    waiting.fresh += int(new.count)
+    waiting.latency_s = waiting.level.s / waiting.level.count
     return True
 
 
-def _fade(sums: LengthSums | SizeSums, keep: float, *more: float) -> None:
-    for name, value in zip(sums.__struct_fields__, more, strict=True):
-        setattr(sums, name, keep * getattr(sums, name) + value)
+def _add(sums: LengthSums, s: float, n: int, m: int) -> None:
+    sums.count, sums.s, sums.n, sums.m = sums.count + 1, sums.s + s, sums.n + n, sums.m + m
+    sums.nn, sums.mm, sums.nm = sums.nn + n * n, sums.mm + m * m, sums.nm + n * m
+    sums.sn, sums.sm, sums.ss = sums.sn + s * n, sums.sm + s * m, sums.ss + s * s
 
 
-def begin_anew(waiting: Waiting, at_s: float) -> None:
-    """Count from now on only answers to calls that are begun from now on."""
-    late_s = LATE_S if waiting.latency_s < LATE_ROUNDS * LATE_S else 0.0
-    waiting.from_s, waiting.fresh, waiting.sizes = at_s + late_s, 0, SizeSums()
+def _fade(sums: LengthSums, answers: float, more: LengthSums) -> None:
+    """Add sums to those that fade over so many answers."""
+    keep = math.exp(-more.count / answers)
+    for name in sums.__struct_fields__:
+        setattr(sums, name, keep * getattr(sums, name) + getattr(more, name))
+
+
+def begin_anew(waiting: Waiting, at_s: float, in_flight: float) -> None:
+    """Count from now on only answers to calls that are begun from now on, of which `in_flight` may be in flight."""
+    quick = waiting.latency_s < LATE_ROUNDS * LATE_S
+    late_s = LATE_S if quick or (in_flight >= LATE_CALLS and not _alike(waiting)) else 0.0
+    waiting.from_s, waiting.fresh, waiting.level = at_s + late_s, 0, LengthSums()
+
+
+def _alike(waiting: Waiting) -> bool:
+    """Return True if all calls have one size: then those that are begun together are answered together."""
+    now = _moments(waiting.lengths, waiting.prompt_weight) if waiting.lengths.count else None
+    return now is not None and now.xx <= EVEN * now.x * now.x
 
 
 def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     """Return what the answers since the last change tell. `before`: calls in flight before it; 0: there was none."""
-    sums, lengths = waiting.sizes, waiting.lengths
-    s, x = sums.s / sums.count, sums.x / sums.count
-    per_token_s, even = _slope(waiting, s, x, DRIFT + CHANGE * abs(math.log(in_flight / (before or START))))
+    lengths, known_s = waiting.lengths, waiting.per_token_s
+    now = _moments(waiting.level, waiting.prompt_weight)
+    ends = (0.0, math.inf)
+    if in_flight > START:
+        ends = (known_s / APART, known_s * APART)
     if before:  # a batch works the slower on each call the more it holds, and on all of them no slower than before
-        ends, slack = (waiting.per_token_s, waiting.per_token_s * in_flight / before), SLACK + _ignorance(waiting)
-        per_token_s = min(max(per_token_s, (1 - slack) * min(ends)), (1 + slack) * max(ends))
-    besides_s = max(0.0, s - per_token_s * x)
+        slack, least, most = SLACK + _ignorance(waiting), min(1.0, in_flight / before), max(1.0, in_flight / before)
+        ends = ((1 - slack) * known_s * least, (1 + slack) * known_s * most)
+    change = DRIFT + CHANGE * abs(math.log(in_flight / (before or START)))
+    line = _line(now, known_s, change + _ignorance(waiting), waiting.prompt_weight, waiting.prompt_error, ends)
+    s, x, even = now.s, now.x, now.xx <= EVEN * now.x * now.x
+    besides_s = max(0.0, line.besides_s)
     waiting.fixed_s = min(waiting.fixed_s, (waiting.fixed_s + besides_s) / 2)  # it cannot be more
     wait_s = max(0.0, besides_s - waiting.fixed_s)
     # Short calls are answered first after a change, so the size is that of more answers than those since then.
-    size = (lengths.n + waiting.prompt_weight * lengths.m) / lengths.count + 1
-    usual_s = s + per_token_s * (size - x)
-    share_known = max(0.0, 1 - (waiting.per_token_s * x + waiting.fixed_s) / s)
+    size = _size(lengths, waiting.prompt_weight)
+    usual_s = s + line.per_token_s * (size - x)
+    share_known = max(0.0, 1 - (known_s * x + waiting.fixed_s) / s)
     explained, steady = _spread(waiting, wait_s)
     if even:
-        explained, steady = 0.0 if sums.ss / sums.count - s * s > (NOISY * s) ** 2 else 1.0, False
+        explained, steady = 0.0 if now.ss > (NOISY * s) ** 2 else 1.0, False
     return WaitReading(
-        wait_s / usual_s, wait_s, usual_s, size, per_token_s, s, x, share_known, even, explained, steady,
+        wait_s / usual_s, wait_s, usual_s, size, line.per_token_s, s, x, share_known, even, explained, steady,
+        error=line.error_s / usual_s, noise=line.noise_s / s,
     )  # fmt: skip
 
 
+def _moments(sums: LengthSums, weight: float) -> Moments:
+    """Return means and covariances, with a prompt token weighed so."""
+    c = sums.count
+    s, n, m = sums.s / c, sums.n / c, sums.m / c
+    nn, mm, nm = sums.nn / c - n * n, sums.mm / c - m * m, sums.nm / c - n * m
+    sn, sm = sums.sn / c - s * n, sums.sm / c - s * m
+    return Moments(
+        c, s, n + weight * m + 1, m, max(nn + 2 * weight * nm + weight * weight * mm, 0.0), max(mm, 0.0),
+        nm + weight * mm, sn + weight * sm, sm, max(sums.ss / c - s * s, 0.0),
+    )  # fmt: skip
+
+
+def _line(
+    now: Moments, known_s: float, change: float, weight: float, weight_error: float, ends: tuple[float, float]
+) -> Line:
+    """Return the line through durations over sizes and prompts that is most likely by what was known.
+
+    Known are the time of an answer token, with a standard deviation of the share `change`, and the weight of a prompt
+    token with one of `weight_error`. The variance of durations about the line counts twice by what was known, and once
+    by each answer.
+    """
+    n, sd, sd_prompt = now.count, change * known_s, weight_error * known_s
+    besides = now.ss - 2 * known_s * now.xs + known_s * known_s * now.xx
+    error = max(besides - (now.ms - known_s * now.xm) ** 2 / (now.mm + TINY), (NOISE * now.s) ** 2)
+    off = error
+    for _ in range(2):
+        xx = now.xx + off / (n * sd * sd) + ALIKE * now.x * now.x / n
+        mm = now.mm + off / (n * sd_prompt * sd_prompt) + ALIKE * now.m * now.m / n + TINY
+        det = xx * mm - now.xm * now.xm
+        right, right_prompt = now.xs + (xx - now.xx) * known_s, now.ms
+        per_token_s = (right * mm - right_prompt * now.xm) / det
+        per_token_s = min(max(per_token_s, ends[0]), ends[1])
+        prompt_s = (right_prompt - per_token_s * now.xm) / mm
+        prompt_s = min(max(prompt_s, -weight * per_token_s), per_token_s * (PROMPT_WEIGHT_MAX - weight))
+        left = now.ss - 2 * (per_token_s * now.xs + prompt_s * now.ms)
+        left += per_token_s**2 * now.xx + prompt_s**2 * now.mm + 2 * per_token_s * prompt_s * now.xm
+        off = max((n * left + KNOWN_WEIGHT * error) / (n + KNOWN_WEIGHT), (NOISE * now.s) ** 2)
+    var = 1 + (now.x**2 * mm + now.m**2 * xx - 2 * now.x * now.m * now.xm) / det
+    besides_s = now.s - per_token_s * now.x - prompt_s * now.m
+    return Line(per_token_s, prompt_s, besides_s, math.sqrt(off / n * var), math.sqrt(max(left, 0.0)))
+
+
 def _spread(waiting: Waiting, wait_s: float) -> tuple[float, bool]:
-    """Return the share of the variance of durations that sizes explain (coefficient of determination), and whether the
-    rest is too small for a wait."""
-    c, weight = waiting.lengths, waiting.prompt_weight
-    s, n, m = c.s / c.count, c.n / c.count, c.m / c.count
-    nn, mm, nm = c.nn / c.count - n * n, c.mm / c.count - m * m, c.nm / c.count - n * m
-    var, all_ = nn + 2 * weight * nm + weight * weight * mm, c.ss / c.count - s * s
-    cov = c.sn / c.count - s * n + weight * (c.sm / c.count - s * m)
-    share = cov * cov / (var * all_) if cov > 0 and var > 0 and all_ > 0 else 0.0
-    return share, c.count >= STEADY_ANSWERS and (1 - share) * all_ < (STEADY * wait_s) ** 2
+    """Return the share of the variance of durations that both lengths explain (coefficient of determination, adjusted
+    for their number), and whether the rest is too small for a wait."""
+    c, now = waiting.level.count, _moments(waiting.level, 0.0)
+    xx, mm = now.xx + ALIKE * now.x * now.x, now.mm + ALIKE * now.m * now.m + TINY
+    det = xx * mm - now.xm * now.xm
+    per_n, per_m = (now.xs * mm - now.ms * now.xm) / det, (now.ms * xx - now.xs * now.xm) / det
+    left = now.ss - max(per_n * now.xs + per_m * now.ms, 0.0) if per_n > 0 or per_m > 0 else now.ss
+    left *= (c - 1) / max(c - 3, 1.0)
+    explained = 1 - left / now.ss if now.ss > 0 else 0.0
+    return explained, c >= STEADY_ANSWERS and left < (STEADY * wait_s) ** 2
 
 
 def shortened(now: WaitReading, before_s: float, before_size: float) -> float:
@@ -241,57 +361,53 @@ def shortened(now: WaitReading, before_s: float, before_size: float) -> float:
     return max(before_s + now.per_token_s * (now.size - before_size), least_s) / max(now.usual_s, least_s)
 
 
-def _slope(waiting: Waiting, s: float, x: float, change: float) -> tuple[float, bool]:
-    """Return the seconds of an answer token, and whether all answers have one length. `change`: standard deviation of
-    its change, as a share."""
-    sums, known = waiting.sizes, waiting.per_token_s
-    var = max(sums.xx / sums.count - x * x, 0.0)
-    cov = sums.sx / sums.count - s * x
-    off = max(sums.ss / sums.count - s * s - 2 * known * cov + known * known * var, 0.0)
-    change += _ignorance(waiting)
-    prior = (off / (change * known) ** 2 + ALIKE * x * x) / sums.count
-    return max((cov + prior * known) / (var + prior), 0.0), var <= EVEN * x * x
-
-
-def weigh(waiting: Waiting) -> bool:
-    """Take in what is known of a prompt token; return True if it changed the sizes of answers by much."""
-    before, weight = waiting.prompt_weight, _prompt_weight(waiting)
-    if abs(weight - before) < WEIGHED * before:
-        return False
-    settle(waiting, waiting.per_token_s)
-    return True
-
-
 def _ignorance(waiting: Waiting) -> float:
     """Return the share by which the known time of a token may be wrong after few answers, as a standard deviation."""
     return max(0.0, IGNORANCE / waiting.lengths.count - 0.1)
 
 
-def settle(waiting: Waiting, per_token_s: float) -> float:
-    """Keep a time of a token, and what is known now of a prompt token; return the factor by which sizes change."""
-    weight, lengths = _prompt_weight(waiting), waiting.lengths
-    n, m = lengths.n / lengths.count + 1, lengths.m / lengths.count
-    factor = (n + weight * m) / (n + waiting.prompt_weight * m)
-    waiting.per_token_s, waiting.prompt_weight = per_token_s / factor, weight
-    return factor
+def settle(waiting: Waiting, per_token_s: float, wait_s: float) -> float:
+    """Keep a time of a token, and what the answers since the last change tell of a prompt token, each of which waited
+    `wait_s`; return the factor by which sizes change."""
+    waiting.work = _together(waiting, per_token_s, wait_s)
+    weight, waiting.prompt_error = _prompt_weight(waiting, waiting.work)
+    level, lengths, before = waiting.level, waiting.lengths, waiting.prompt_weight
+    waiting.prompt_weight = weight
+    work_s = level.s / level.count - wait_s - waiting.fixed_s
+    waiting.per_token_s = per_token_s if weight == before or work_s <= 0 else work_s / _size(level, weight)
+    return _size(lengths, weight) / _size(lengths, before)
 
 
-def _prompt_weight(waiting: Waiting) -> float:
-    """Return the time of a prompt token as a share of that of an answer token, by least squares over both lengths. The
-    larger its error, the more of what was known stays."""
-    c, known = waiting.lengths, waiting.prompt_weight
+def _size(sums: LengthSums, weight: float) -> float:
+    """Return the mean size in answer tokens."""
+    return (sums.n + weight * sums.m) / sums.count + 1
+
+
+def _together(waiting: Waiting, per_token_s: float, wait_s: float) -> LengthSums:
+    """Return the sums over earlier answers and those since the last change, without their wait and in answer tokens."""
+    new, besides_s = waiting.level, wait_s + waiting.fixed_s
+    found = LengthSums(new.count, (new.s - besides_s * new.count) / per_token_s, new.n, new.m, new.nn, new.mm, new.nm)
+    found.sn, found.sm = (new.sn - besides_s * new.n) / per_token_s, (new.sm - besides_s * new.m) / per_token_s
+    found.ss = (new.ss - 2 * besides_s * new.s + besides_s * besides_s * new.count) / per_token_s**2
+    sums = msgspec.structs.replace(waiting.work)
+    _fade(sums, WORK_ANSWERS, found)
+    return sums
+
+
+def _prompt_weight(waiting: Waiting, c: LengthSums) -> tuple[float, float]:
+    """Return the time of a prompt token as a share of that of an answer token, and its error as a standard deviation.
+
+    By least squares over both lengths: work takes no time where there is neither. The larger the error, the more of
+    what is usual stays.
+    """
     if c.count < PROMPT_ANSWERS:
-        return known
-    s, n, m = c.s / c.count, c.n / c.count, c.m / c.count
-    nn, mm, ss = c.nn / c.count - n * n, c.mm / c.count - m * m, c.ss / c.count - s * s
-    nm, sn, sm = c.nm / c.count - n * m, c.sn / c.count - s * n, c.sm / c.count - s * m
-    det = nn * mm - nm * nm
-    if nn <= ALIKE * n * n or mm <= ALIKE * m * m or det < 0.05 * nn * mm:
-        return known
-    per_n, per_m = (sn * mm - sm * nm) / det, (sm * nn - sn * nm) / det
-    if per_n <= 0:
-        return known
-    off = max(ss - per_n * sn - per_m * sm, 0.0)
-    error = off * nn / (det * c.count * per_n * per_n)
-    trust = PROMPT_ERROR**2 / (PROMPT_ERROR**2 + 4 * error)
-    return known + trust * (min(max(per_m / per_n, 0.0), 1.0) - known)
+        return waiting.prompt_weight, waiting.prompt_error
+    det = c.nn * c.mm - c.nm * c.nm
+    per_n, per_m = (c.sn * c.mm - c.sm * c.nm) / (det or 1.0), (c.sm * c.nn - c.sn * c.nm) / (det or 1.0)
+    if det <= ALIKE * c.nn * c.mm or per_n <= 0:
+        return waiting.prompt_weight, waiting.prompt_error
+    off = max(c.ss - per_n * c.sn - per_m * c.sm, NOISE**2 * c.ss) / (c.count - 2)
+    error = off * c.nn / (det * per_n * per_n)
+    trust = PROMPT_ERROR**2 / (PROMPT_ERROR**2 + error)
+    found = min(max(per_m / per_n, 0.0), PROMPT_WEIGHT_MAX)
+    return PROMPT_WEIGHT + trust * (found - PROMPT_WEIGHT), max(math.sqrt(1 - trust) * PROMPT_ERROR, PROMPT_ERROR_MIN)

@@ -25,8 +25,8 @@ def answers(number: int, per_token_s: float, wait_s: float, seed: int = 1) -> tu
 def test_a_wait_is_told_from_a_batch_that_works_slower(per_token_s: float, wait_s: float) -> None:
     known = Waiting()
     waiting.take(known, 100.0, 20.0, *answers(100, 0.01, 0.0))
-    waiting.settle(known, waiting.read(known, 20.0, 0.0).per_token_s)
-    waiting.begin_anew(known, 100.0)
+    waiting.settle(known, waiting.read(known, 20.0, 0.0).per_token_s, 0.0)
+    waiting.begin_anew(known, 100.0, 4.0)
     known.heard_s = 199.0
     waiting.take(known, 200.0, 40.0, *answers(100, per_token_s, wait_s, 2))
     now = waiting.read(known, 40.0, 20.0)
@@ -34,11 +34,40 @@ def test_a_wait_is_told_from_a_batch_that_works_slower(per_token_s: float, wait_
     assert now.per_token_s == pytest.approx(per_token_s, rel=0.05)
 
 
+@pytest.mark.parametrize("weight", [0.005, 0.05, 0.35])
+def test_what_a_prompt_token_takes_is_learned_from_answers_that_did_not_wait(weight: float) -> None:
+    chance, known = random.Random(1), Waiting()
+    lengths = [(chance.randint(50, 400), chance.randint(200, 2_000)) for _ in range(64)]
+    waiting.take(known, 100.0, 20.0, [(0.01 * (n + weight * m), n) for n, m in lengths], [m for _, m in lengths])
+    now = waiting.read(known, 20.0, 0.0)
+    assert now.share < 0.05
+    waiting.settle(known, now.per_token_s, now.wait_s)
+    assert known.prompt_weight == pytest.approx(weight, abs=0.01)
+    assert known.per_token_s == pytest.approx(0.01, rel=0.05)
+
+
+def test_few_answers_tell_how_wrong_they_may_be() -> None:
+    few, many = Waiting(), Waiting()
+    for known, number in ((few, 4), (many, 64)):
+        waiting.take(known, 100.0, 20.0, *answers(number, 0.01, 1.0))
+    assert waiting.read(few, 20.0, 10.0).error > 3 * waiting.read(many, 20.0, 10.0).error
+
+
+def test_answers_of_many_calls_count_from_those_begun_after_the_change() -> None:
+    known = Waiting(latency_s=10.0)
+    waiting.take(known, 50.0, 64.0, *answers(20, 0.01, 0.0))
+    for in_flight, counts in ((64.0, False), (8.0, True)):
+        waiting.begin_anew(known, 100.0, in_flight)
+        known.latency_s = 10.0
+        known.heard_s = 103.0
+        assert waiting.take(known, 104.0, in_flight, [(3.9, 200)], [0]) is counts
+
+
 def test_answers_of_one_length_leave_the_time_of_a_token_as_it_was() -> None:
     known = Waiting()
     waiting.take(known, 100.0, 20.0, *answers(100, 0.01, 0.0))
-    waiting.settle(known, 0.01)
-    waiting.begin_anew(known, 100.0)
+    waiting.settle(known, 0.01, 0.0)
+    waiting.begin_anew(known, 100.0, 4.0)
     known.heard_s = 199.0
     waiting.take(known, 200.0, 40.0, [(4.0, 200)] * 50, [0] * 50)
     now = waiting.read(known, 40.0, 20.0)
@@ -48,7 +77,7 @@ def test_answers_of_one_length_leave_the_time_of_a_token_as_it_was() -> None:
 
 def test_calls_begun_before_a_change_do_not_count() -> None:
     known = Waiting()
-    waiting.begin_anew(known, 100.0)
+    waiting.begin_anew(known, 100.0, 4.0)
     assert not waiting.take(known, 102.0, 4.0, [(3.0, 200)], [0])
     assert waiting.take(known, 104.0, 4.0, [(3.0, 200)], [0])
 
