@@ -1,11 +1,18 @@
 """Calls held in flight at servers that queue: ``python -m benchmarks.queues --json``.
 
 All of it is **simulated**, in virtual time, with the real policies (`tests.support.queue_simulation`): a job without
-end at servers of 1 to 1,024 slots and 0.2 to 85 seconds a call, whose lengths differ, and at servers whose batch
-works the slower on each call the more it holds (`half`: calls at which each takes twice its time). `told`: seconds
-after which the server's metrics count anew; 0: it has none. Measured from a
-minute or eight calls' time on, whichever is longer: the share used of what the server can do, the mean and the most
-calls that waited as shares of the slots, the most before that, attempts that timed out, and openings of the breaker.
+end at servers of 1 to 1,024 slots and 0.2 to 85 seconds a call, whose lengths differ. Families beside them: batches
+that work the slower on each call the more they hold (`half`: calls at which each takes twice its time), prompts that
+take another share of the time (`prompt`), slots between the powers of two. `told`: seconds after which the server's
+metrics count anew; 0: it has none.
+
+Measured from a minute or eight calls' time on, whichever is longer (in a full batch, where calls slow each other): the
+share used of what the server can do; the mean that waited, as a share of the slots, then and in as long a time
+afterwards (`waiting_later`: without the last step of growth, which may be the first of what is measured); the most that
+waited; attempts that timed out; openings of the breaker.
+
+Changes: a server that doubles its slots, halves them, stalls for 30 seconds, or is dead for ten minutes; measured from
+a minute or eight calls' time after the end of it.
 """
 
 from __future__ import annotations
@@ -18,22 +25,31 @@ from tests.support.queue_simulation import Queues, Server
 
 SLOTS = (1, 8, 64, 256, 1_024)
 SECONDS = (0.2, 2.0, 10.0, 30.0, 85.0)
+BETWEEN = (3, 12, 33, 100, 400, 700)
 CALLS_MAX = 150_000
 """Calls of one simulation at most: servers of more are left out."""
+CHANGES = {"doubles": (0.0, 2.0), "halves": (0.0, 0.5), "stalls": (30.0, 1.0), "dies": (600.0, 1.0)}
+"""Seconds without a slot, and the slots afterwards as a share of those before."""
+CHANGED = [(8, 2.0), (8, 10.0), (64, 2.0), (64, 10.0), (256, 4.0), (256, 30.0), (1_024, 30.0)]
 
 
-def measure(slots: int, mean_s: float, half: float, told_s: float, seed: int) -> dict[str, Any]:
+def measure(server: Server, told_s: float, seed: int) -> dict[str, Any]:
     """Measure one server."""
-    from_s = max(60.0, 8 * mean_s)
-    until_s = from_s + max(60.0, 10 * mean_s)
-    found = Queues(Server(slots=slots, mean_s=mean_s, half=half), seed=seed, told=told_s).run(until_s)
+    slots = server.slots
+    call_s = server.mean_s * (1 + slots / server.half if server.half else 1)
+    from_s = max(60.0, 8 * call_s)
+    until_s = from_s + max(60.0, 10 * call_s)
+    later_s = 2 * until_s - from_s
+    found = Queues(server, seed=seed, told=told_s).run(later_s)
     return {
         "slots": slots,
-        "seconds": mean_s,
-        "half": half,
+        "seconds": server.mean_s,
+        "half": server.half,
+        "prompt": server.prompt_part,
         "told": told_s,
         "used": round(found.used(from_s, until_s), 3),
         "waiting": round(found.waiting(from_s, until_s) / slots, 2),
+        "waiting_later": round(found.waiting(until_s, later_s) / slots, 2),
         "waiting_most": round(found.waiting_max(from_s, until_s) / slots, 2),
         "waiting_most_before": round(found.waiting_max(0, from_s) / slots, 2),
         "timed_out": found.timed_out,
@@ -41,11 +57,37 @@ def measure(slots: int, mean_s: float, half: float, told_s: float, seed: int) ->
     }
 
 
-def servers() -> list[tuple[int, float, float]]:
-    """Return slots, seconds a call and `half` of each server."""
-    even = [(slots, mean_s, 0.0) for slots in SLOTS for mean_s in SECONDS]
-    batches = [(slots, 2.0, half) for slots in (64, 256) for half in (16.0, 64.0)]
-    return [each for each in even + batches if each[0] * 2 * max(60.0, 9 * each[1]) / each[1] <= CALLS_MAX]
+def measure_change(change: str, slots: int, mean_s: float, told_s: float, seed: int) -> dict[str, Any]:
+    """Measure one server that changes."""
+    without_s, factor = CHANGES[change]
+    at_s, later = 1.5 * max(60.0, 8 * mean_s) + 20, int(slots * factor)
+    again_s = at_s + without_s
+    from_s = again_s + max(60.0, 8 * mean_s)
+    until_s = from_s + max(60.0, 10 * mean_s)
+    changes = ((at_s, 0), (again_s, later)) if without_s else ((at_s, later),)
+    found = Queues(Server(slots=slots, mean_s=mean_s, changes=changes), seed=seed, told=told_s).run(until_s)
+    return {
+        "change": change,
+        "slots": slots,
+        "seconds": mean_s,
+        "told": told_s,
+        "used": round(found.used(from_s, until_s), 3),
+        "waiting": round(found.waiting(from_s, until_s) / later, 2),
+        "waiting_most": round(found.waiting_max(again_s, until_s) / later, 2),
+        "timed_out": found.timed_out,
+        "breaker_opened": found.opened,
+        "failed": found.failed,
+    }
+
+
+def servers() -> list[Server]:
+    """Return the servers that do not change."""
+    even = [Server(slots=slots, mean_s=mean_s) for slots in SLOTS for mean_s in SECONDS]
+    between = [Server(slots=slots, mean_s=30.0) for slots in BETWEEN]
+    batches = [Server(slots=slots, mean_s=2.0, half=half) for slots in (8, 64, 256) for half in (4.0, 16.0, 64.0)]
+    prompts = [Server(slots=slots, mean_s=30.0, prompt_part=part) for slots in (8, 64, 400) for part in (0.05, 0.6)]
+    some = even + between + batches + prompts
+    return [each for each in some if each.slots * 2 * max(60.0, 9 * each.mean_s) / each.mean_s <= CALLS_MAX]
 
 
 def main() -> None:
@@ -54,13 +96,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    found = [measure(*server, told_s, given.seed) for told_s in (0.0, 1.0) for server in servers()]
+    found = [measure(server, told_s, given.seed) for told_s in (0.0, 1.0) for server in servers()]
+    changes = [
+        measure_change(change, *server, told_s, given.seed)
+        for told_s in (0.0, 1.0) for change in CHANGES for server in CHANGED
+    ]  # fmt: skip
     if given.json:
-        figures.tell({"machine": figures.machine(), "provider": "simulated", "servers": found})
+        figures.tell({"machine": figures.machine(), "provider": "simulated", "servers": found, "changes": changes})
         return
-    print("simulated:", ", ".join(found[0]))
-    for each in found:
-        print("  ".join(f"{value:>7}" for value in each.values()))
+    for table in (found, changes):
+        print("simulated:", ", ".join(table[0]))
+        for each in table:
+            print("  ".join(f"{value:>7}" for value in each.values()))
 
 
 if __name__ == "__main__":
