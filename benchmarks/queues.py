@@ -3,8 +3,8 @@
 All of it is **simulated**, in virtual time, with the real policies (`tests.support.queue_simulation`): a job without
 end at servers of 1 to 1,024 slots and 0.2 to 85 seconds a call, whose lengths differ. Families beside them: batches
 that work the slower on each call the more they hold (`half`: calls at which each takes twice its time), prompts that
-take another share of the time (`prompt`), slots between the powers of two. `told`: seconds after which the server's
-metrics count anew; 0: it has none.
+take another share of the time (`prompt`), durations that vary by a tenth for other reasons (`noise`), slots between
+the powers of two. `told`: seconds after which the server's metrics count anew; 0: it has none.
 
 Measured from a minute or eight calls' time on, whichever is longer (in a full batch, where calls slow each other): the
 share used of what the server can do; the mean that waited, as a share of the slots, then and in as long a time
@@ -46,6 +46,7 @@ def measure(server: Server, told_s: float, seed: int) -> dict[str, Any]:
         "seconds": server.mean_s,
         "half": server.half,
         "prompt": server.prompt_part,
+        "noise": server.noise,
         "told": told_s,
         "used": round(found.used(from_s, until_s), 3),
         "waiting": round(found.waiting(from_s, until_s) / slots, 2),
@@ -86,7 +87,8 @@ def servers() -> list[Server]:
     between = [Server(slots=slots, mean_s=30.0) for slots in BETWEEN]
     batches = [Server(slots=slots, mean_s=2.0, half=half) for slots in (8, 64, 256) for half in (4.0, 16.0, 64.0)]
     prompts = [Server(slots=slots, mean_s=30.0, prompt_part=part) for slots in (8, 64, 400) for part in (0.05, 0.6)]
-    some = even + between + batches + prompts
+    noisy = [Server(slots=slots, mean_s=mean_s, noise=0.1) for slots in SLOTS[1:] for mean_s in (2.0, 30.0)]
+    some = even + between + batches + prompts + noisy
     return [each for each in some if each.slots * 2 * max(60.0, 9 * each.mean_s) / each.mean_s <= CALLS_MAX]
 
 

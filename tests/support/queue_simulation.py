@@ -57,6 +57,10 @@ class Server(msgspec.Struct, kw_only=True):
     are worked on at 1 / (1 + n / half) of the speed. 0: at full speed, however many."""
     overhead_s: float = 0.0
     """Seconds of a call besides queue and slot."""
+    noise: float = 0.0
+    """Standard deviation of the logarithm of a call's time in its slot that its tokens do not explain: decoding waits
+    while prompts of other calls are read (Agrawal et al., Sarathi-Serve, OSDI 2024), and a call whose cache is taken
+    begins again (preemption in https://docs.vllm.ai/en/stable/configuration/optimization.html)."""
     changes: tuple[tuple[float, int], ...] = ()
     """(time, slots): the number of slots from that time on; 0: nothing is worked on."""
 
@@ -237,6 +241,8 @@ class Queues:
         row.begun_s = self.now_s
         prompt = self.server.prompt_part
         row.served_s = self.server.mean_s * (prompt * row.input_tokens / 1_000 + (1 - prompt) * row.output_tokens / 200)
+        if self.server.noise:
+            row.served_s *= self.chance.lognormvariate(-self.server.noise**2 / 2, self.server.noise)
         self._at(math.ceil(row.timeout_s / SWEEP_S) * SWEEP_S, self._time_up, row, mark)
         self.queue.append(row)
         self._serve()

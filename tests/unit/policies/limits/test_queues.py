@@ -108,6 +108,13 @@ def test_what_a_prompt_token_takes_is_found_beside_the_wait(slots: int, prompt_p
     assert (found.timed_out, found.opened) == (0, 0)
 
 
+@pytest.mark.parametrize("slots", [8, 64])
+def test_durations_that_vary_for_other_reasons_are_not_taken_for_a_queue(slots: int) -> None:
+    found = Queues(Server(slots=slots, mean_s=2.0, noise=0.1)).run(180)
+    assert found.used(60, 180) >= 0.97
+    assert (found.timed_out, found.opened) == (0, 0)
+
+
 @pytest.mark.parametrize(("slots", "half"), [(8, 4.0), (64, 4.0), (256, 16.0)])
 def test_a_batch_that_is_nearly_full_is_told_from_a_queue(slots: int, half: float) -> None:
     """At 256 slots each call takes 17 times as long as alone, and the last three quarters of them add a fifth to what
