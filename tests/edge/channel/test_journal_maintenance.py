@@ -24,6 +24,9 @@ from cortex.values.limits import JobTerms, Limits, Route
 class Kept:
     """A journal that keeps snapshots alone, and their pieces."""
 
+    def note_end(self) -> None:
+        """Take that the job has ended."""
+
     def __init__(self) -> None:
         self.snapshots: list[tuple[int, int, bytes]] = []
         self.keeps: list[int] = []
