@@ -41,6 +41,10 @@ STEADY_MEMORY_S: Final = 20.0
 """Time constant with which the rate that a pool sustains fades, in seconds."""
 HEALTH_MEMORY_S: Final = 5.0
 """Time constant with which counts of good and bad answers fade, in seconds."""
+SIZED_CALLS: Final = 50
+"""Calls over which the mean size of a call is taken at least: the mean of the last few would be that of one or two."""
+MOSTLY: Final = 0.5
+"""Share of a call's charge beyond which it is mostly input: below it, pacing by input would correct too much."""
 USED: Final = 0.9
 """Share of a rate that must be in use for the rate to count as the binding bound."""
 STEP_MAX_S: Final = 2.0
@@ -258,6 +262,8 @@ def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     if answered:
         weight = answered / (answered + load.good) if load.latency_s else 1.0
         load.latency_s += weight * (sample.latency_s / answered - load.latency_s)
+        load.sized += answered
+        weight = answered / max(answered + load.good, min(load.sized, SIZED_CALLS))
         load.input_size += weight * (sample.input_tokens / answered - load.input_size)
         load.output_size += weight * (sample.output_tokens / answered - load.output_size)
 
@@ -278,12 +284,15 @@ def _take_readings(limit: PoolLimit, at_s: float, limits: RateLimits, binding: b
         (limits.output_tokens, limit.output_tokens, load.output_size),
     ):
         if bucket.limit and bucket.remaining is not None:
-            refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
+            told = bucket.limit, bucket.remaining, size, load.latency_s, binding, bucket.reset_after_s
+            refill.take_reading(known, at_s, *told)
     both = limits.tokens  # where the parts are reported too, as by Anthropic, it is their sum
     if both.limit and both.remaining is not None and not (limits.input_tokens.limit or limits.output_tokens.limit):
-        refill.measure(limit.charged, limit.tokens, at_s, both.remaining, binding)
-        size = refill.size_of(limit.charged, load.input_size + load.output_size)
-        refill.take_reading(limit.tokens, at_s, both.limit, both.remaining, size, load.latency_s, binding)
+        used = load.input_size + load.output_size
+        refill.measure(limit.charged, limit.tokens, at_s, both.remaining, used, binding)
+        size = refill.size_of(limit.charged, used)
+        told = both.limit, both.remaining, size, load.latency_s, binding, both.reset_after_s
+        refill.take_reading(limit.tokens, at_s, *told)
 
 
 def tells_nothing(limit: PoolLimit) -> bool:
@@ -421,7 +430,8 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     free = _free(limit)
-    requests_per_s = _least(refill.rate(limit.requests, headroom), _both_per_s(limit, headroom))
+    both_requests_per_s, both_input_per_s = _both_per_s(limit, headroom)
+    requests_per_s = _least(refill.rate(limit.requests, headroom), both_requests_per_s)
     concurrency = probing.concurrency * free
     if probing.mode is ProbeMode.RATE:
         strayed = 1 - min(probing.strays.tolerated, 0.9) if not probing.strays.climbs else 1.0
@@ -440,16 +450,29 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     return PoolAllowance(
         max(int(concurrency), 1),
         _least(requests_per_s, (caps.requests_per_min or 0) / 60),
-        _least(refill.rate(limit.input_tokens, headroom), (caps.input_tokens_per_min or 0) / 60),
+        _least(
+            _least(refill.rate(limit.input_tokens, headroom), both_input_per_s), (caps.input_tokens_per_min or 0) / 60
+        ),
         _least(refill.rate(limit.output_tokens, headroom), (caps.output_tokens_per_min or 0) / 60),
         limit.held_until_s,
     )
 
 
-def _both_per_s(limit: PoolLimit, headroom: float) -> float:
-    """Requests per second that the bucket of the tokens of both directions allows; 0 if it was not reported."""
-    size = refill.size_of(limit.charged, limit.load.input_size + limit.load.output_size) if limit.tokens.per_s else 0.0
-    return refill.rate(limit.tokens, headroom) / size if size else 0.0
+def _both_per_s(limit: PoolLimit, headroom: float) -> tuple[float, float]:
+    """Return what the bucket of the tokens of both directions allows, as requests or as input tokens per second, the
+    other being 0; both are 0 if it was not reported.
+
+    What calls differ in is their input, since the longest answer is usually the same. Paced by input, each waits by its
+    own size, times the mean ratio of charge and input: nearer to what it is charged than a mean size, if most of that
+    is input.
+    """
+    if not limit.tokens.per_s:
+        return 0.0, 0.0
+    size = refill.size_of(limit.charged, limit.load.input_size + limit.load.output_size)
+    if not size:
+        return 0.0, 0.0
+    per_s, of_input = refill.rate(limit.tokens, headroom), limit.load.input_size / size
+    return (0.0, per_s * of_input) if of_input > MOSTLY else (per_s / size, 0.0)
 
 
 def _least(one: float, other: float) -> float:
@@ -482,3 +505,4 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     for known in (limit.requests, limit.input_tokens, limit.output_tokens, limit.tokens):
         known.reported_at_s += by_s
         known.low_at_s += by_s
+        known.cut_at_s += by_s

@@ -134,6 +134,8 @@ class PoolLoad(msgspec.Struct, array_like=True):
     """Accepted calls per second, over a longer time."""
     from_s: float = 0.0
     """Time of the first report, in seconds."""
+    sized: int = 0
+    """Calls answered so far, of which the mean sizes are."""
 
     def wellness(self, unwell_share: float) -> float:
         """Return the health from 1 (no bad answers) down to 0 (a share of `unwell_share` or more of bad answers)."""

@@ -10,6 +10,11 @@ call's size, calls in flight. A proportional-integral controller holds the level
 - integral part: the share of the refill that is free for this pool is learnt, never more than the refill. Without it,
   other traffic would settle the level below the reserve, in the end at 0, where refusals alternate among holders.
 
+How much a bucket holds follows from the time until it is full, where that is reported ("the time until the rate limit
+resets to its initial state", https://platform.openai.com/docs/guides/rate-limits; "will be fully replenished",
+https://docs.claude.com/en/api/rate-limits), and otherwise from the largest remainder seen. It may be the calls of a
+second: both providers enforce a limit of a minute over shorter times too, as does Azure, over one second or ten.
+
 A reading is as old as a call takes. A loop with delay d and a response time of 3 d or more does not oscillate (gain
 times delay is a third, far below the pi/2 at which it would; Astrom and Murray, Feedback Systems, 10).
 """
@@ -30,6 +35,9 @@ RESERVE_S: Final = 1.5
 """Seconds of refill that the reserve holds at least, up to `RESERVE_MAX`, because own calls come unevenly."""
 RESERVE_CALLS: Final = 4
 """Calls that the reserve holds at least in addition to `RESERVE_S`, up to `RESERVE_MAX`."""
+SPARED: Final = 0.5
+"""Share of a small bucket's reserve down to which a lower level is no sign of other traffic: readings come after calls,
+several of which may have come together."""
 RESPONSE_S: Final = 5.0
 """Shortest response time of the controller, in seconds."""
 REPORT_S: Final = 0.25
@@ -50,6 +58,9 @@ LOW_CALLS: Final = 3
 """Number of calls; a bucket with room for this many or fewer explains a refusal for `LOW_S`."""
 LOW_S: Final = 1.5
 """Seconds for which a low bucket explains a refusal."""
+CUT: Final = 0.97
+"""Share of the learnt rate that is kept after a refusal by a bucket that was used no faster than it fills: one of a
+call or two has no room for a call that comes a little early."""
 ELAPSED_MAX_S: Final = 1.0
 """Longest interval between two readings that the integral part counts, in seconds."""
 _EVEN: Final = 0.5
@@ -62,7 +73,7 @@ class Refill(msgspec.Struct, array_like=True):
     per_s: float = 0.0
     """Refill per second; 0: no header was read."""
     capacity: float = 0.0
-    """Largest remainder that was ever reported."""
+    """Largest remainder that was ever reported; each was read after a call."""
     level: float = 0.0
     """Averaged remainder."""
     free_per_s: float = 0.0
@@ -77,6 +88,10 @@ class Refill(msgspec.Struct, array_like=True):
     """Time at which the bucket was last so empty that a refusal needs no other reason."""
     floor_per_s: float = 0.0
     """Lower bound of `free_per_s`."""
+    cut_at_s: float = -LOW_S
+    """Time at which `free_per_s` was last cut by a refusal."""
+    told: float = -1.0
+    """Capacity as the time until the bucket is full tells it; below 0: it was not reported."""
 
 
 class ChargedSize(msgspec.Struct, array_like=True):
@@ -96,6 +111,8 @@ class ChargedSize(msgspec.Struct, array_like=True):
     """Time of the latest reading, in seconds; 0: there was none."""
     pending: float = 0.0
     """Calls accepted since then."""
+    peak: float = 0.0
+    """Largest level that the bucket has had for certain."""
 
 
 MEASURED_CALLS: Final = 5
@@ -104,27 +121,37 @@ MEASURED_MAX: Final = 100
 """Calls after which a measurement has faded to a third."""
 
 
-FULL: Final = 0.95
-"""Share of the capacity from which a bucket may be full between two readings."""
+FULL: Final = 0.75
+"""Share of the capacity from which a bucket counts as full between two readings: each comes after a call."""
 DOUBTED_AFTER: Final = 30.0
 """Calls that a full bucket allows until the measured size has fallen to a third."""
 
 
-def measure(size: ChargedSize, refill: Refill, at_s: float, remaining: float, binding: bool) -> None:
-    """Take in a reading of the level, before `take_reading` does. `binding`: True if more was wanted than was allowed.
+def measure(size: ChargedSize, refill: Refill, at_s: float, remaining: float, used: float, binding: bool) -> None:
+    """Take in a reading of the level, before `take_reading` does.
 
-    A bucket that is nearly full may lose what fills it, so its readings are no measure. If more was wanted, calls take
-    less than is known: otherwise it would not be full.
+    A bucket that is full loses what fills it. Just before its latest call the bucket held at least what that call used
+    more than was left, so it has room for that much (`ChargedSize.peak`); what a longer time would have filled beyond
+    is no measure. If more was wanted than was allowed while the bucket was full, calls take less than is known.
+
+    Args:
+        size: State, changed.
+        refill: Bucket before this reading.
+        at_s: Time of the reading.
+        remaining: Level that was reported.
+        used: Tokens that a call is known to have used.
+        binding: True if more was wanted than was allowed.
     """
     if size.at_s and size.pending <= 0:
         return  # no call since then
+    size.peak = max(size.peak, remaining + used, refill.capacity, refill.told)
     if size.at_s:
-        nearly = FULL * refill.capacity
-        if remaining > refill.capacity or (size.level < nearly and remaining < nearly):
+        before = size.level + refill.per_s * (at_s - size.at_s)
+        if before <= size.peak:
             keep = math.exp(-size.pending / MEASURED_MAX)
             size.calls = keep * size.calls + size.pending
-            size.taken = keep * size.taken + refill.per_s * (at_s - size.at_s) - (remaining - size.level)
-        elif binding:
+            size.taken = keep * size.taken + before - remaining
+        elif binding and refill.level >= FULL * refill.capacity:
             size.taken *= math.exp(-size.pending / DOUBTED_AFTER)
     size.level, size.at_s, size.pending = float(remaining), at_s, 0.0
 
@@ -135,9 +162,16 @@ def size_of(size: ChargedSize, used: float) -> float:
 
 
 def take_reading(
-    refill: Refill, at_s: float, limit: int, remaining: int, size: float, latency_s: float, binding: bool
+    refill: Refill,
+    at_s: float,
+    limit: int,
+    remaining: int,
+    size: float,
+    latency_s: float,
+    binding: bool,
+    reset_s: float | None = None,
 ) -> None:
-    """Take in a reading of this bucket: `limit` per minute and what is `remaining`.
+    """Take in a reading of this bucket: `limit` per minute, what is `remaining`, and the time until it is full.
 
     `size` is what a call takes of the bucket; `binding` is True if more was wanted than was allowed.
     """
@@ -147,23 +181,30 @@ def take_reading(
         refill.capacity = refill.level = left
         refill.excess_max = EXCESS_MAX
         refill.reported_at_s = at_s
+        refill.told = -1.0
     if left > refill.capacity:
         refill.capacity = left
-    capacity = refill.capacity
+    if reset_s is not None:
+        if reset_s % 1 == 0:  # rounded up, and by a clock of whole seconds
+            reset_s = max(reset_s - 1, 0.0)
+        told = min(left + reset_s * per_s, float(limit))
+        refill.told = told if refill.told < 0 else min(refill.told, told)  # the nearest
+    capacity = max(refill.told, refill.capacity) - size if refill.told >= 0 else refill.capacity
     if left <= LOW * capacity or left <= LOW_CALLS * size:
         refill.low_at_s = at_s
     refill.floor_per_s = max(FLOOR * per_s, min(per_s / 2, size / FLOOR_S))
     refill.level += _EVEN * (left - refill.level)
-    reserve = min(RESERVE_MAX * capacity, RESERVE_S * per_s + RESERVE_CALLS * size)
-    if reserve < RESERVE * capacity:
-        reserve = RESERVE * capacity
+    wanted, most = RESERVE_S * per_s + RESERVE_CALLS * size, RESERVE_MAX * max(capacity, 0.0)
+    reserve = max(min(most, wanted), RESERVE * capacity)
+    spared = reserve if wanted < most else SPARED * reserve
     response_s = 3 * (latency_s + REPORT_S)
     if response_s < RESPONSE_S:
         response_s = RESPONSE_S
     excess = (refill.level - reserve) / response_s
-    if binding or excess < 0:  # a bucket that is full for lack of demand teaches nothing
+    learnt = excess if excess > 0 else min((refill.level - spared) / response_s, 0.0)
+    if binding or learnt < 0:  # a bucket that is full for lack of demand teaches nothing
         elapsed_s = min(at_s - refill.reported_at_s, ELAPSED_MAX_S)
-        free = refill.free_per_s + excess * elapsed_s / (4 * response_s)  # a quarter: critically damped
+        free = refill.free_per_s + learnt * elapsed_s / (4 * response_s)  # a quarter: critically damped
         refill.free_per_s = min(max(free, refill.floor_per_s), per_s)
     refill.reported_at_s = at_s
     refill.excess_per_s = min(excess, refill.excess_max * per_s)
@@ -190,6 +231,9 @@ def explains(refill: Refill, at_s: float) -> bool:
     """
     quick = refill.excess_max > 0 and refill.excess_per_s > 0
     if refill.per_s:
+        if not quick and is_low(refill, at_s) and at_s - refill.cut_at_s >= LOW_S:
+            refill.free_per_s = max(CUT * refill.free_per_s, refill.floor_per_s)
+            refill.cut_at_s = at_s
         refill.excess_max = 0.0
         refill.excess_per_s = min(refill.excess_per_s, 0.0)
     return quick or is_low(refill, at_s)

@@ -67,6 +67,9 @@ class Provider(msgspec.Struct, kw_only=True):
     openai: bool = False
     """True for OpenAI's headers, which know requests and the tokens of both directions together. False for those of the
     Messages API."""
+    resets: bool = True
+    """True if headers have the time until each bucket is full: by the millisecond in OpenAI's, to the next whole second
+    in those of the Messages API, beside a Date of whole seconds."""
     other_share: float = 0.0
     """Share of each rate that other traffic uses."""
     stray_share: float = 0.0
@@ -305,14 +308,24 @@ class Pool:
     def _headers(self) -> RateLimits:
         self._fill()
         entries = [
-            ReportedBucket(round(60 * rate), max(0, int(level))) if rate else ReportedBucket()
+            ReportedBucket(round(60 * rate), max(0, int(level)), self._reset_s(level, rate)) if rate else ReportedBucket()
             for level, rate in zip(self._levels, self._rates(), strict=True)
         ]
         if not self.provider.openai:
             return RateLimits(requests=entries[0], input_tokens=entries[1], output_tokens=entries[2])
         both = entries[1:3] if any(each.limit for each in entries[1:3]) else entries[3:]
         limit, left = sum(each.limit or 0 for each in both), sum(each.remaining or 0 for each in both)
-        return RateLimits(requests=entries[0], tokens=ReportedBucket(limit, left) if limit else ReportedBucket())
+        resets = [each.reset_after_s for each in both if each.reset_after_s is not None]
+        tokens = ReportedBucket(limit, left, max(resets, default=None)) if limit else ReportedBucket()
+        return RateLimits(requests=entries[0], tokens=tokens)
+
+    def _reset_s(self, level: float, rate: float) -> float | None:
+        wait_s = (rate * self.provider.capacity_s - level) / rate
+        if not self.provider.resets:
+            return None
+        if self.provider.openai:
+            return round(wait_s, 3)
+        return float(math.ceil(self.now_s + wait_s) - math.floor(self.now_s))
 
     # ------------------------------------------------------------------------------------------ the cortex
 
