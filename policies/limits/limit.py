@@ -230,7 +230,8 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         _take_readings(limit, at_s, sample.rate, binding)
     if probing.strays.climbs and search.ascend(policy, probing, limit.load, at_s):
         return False
-    strays.check(policy, probing.strays)
+    if strays.check(policy, probing.strays):
+        search.restore(policy, probing, limit.load, limit.load.accepted_per_s)
     if sample.throttled and _throttled(policy, limit, at_s, sample):
         return False
     if probing.episode or at_s < limit.held_until_s:

@@ -89,6 +89,10 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bound of the time that twenty calls give to an estimate that disagrees with the last one."""
     climb_wait_s: float = 10.0
     """Seconds from the first climb that met a limit to the next; doubled each time."""
+    restores_max: int = 3
+    """Number of times that a limit which had been found is tried again while it is refused."""
+    restore_max_s: float = 40.0
+    """Upper bound of the time from one return to an earlier limit to the next."""
     check_refusals: int = 8
     """Refusals that the tolerated share predicts for a check. None or one of them come by chance once in 300 checks."""
     check_every: int = 20

@@ -33,7 +33,8 @@ a refusal cannot come from a concurrency limit either. Then the silence is doubl
 the calls in flight divided by the time that paying for them took; afterwards the calls *answered* between two refusals
 count.
 
-**Strays and storms** are refusals that do not depend on what is sent (`strays`).
+**Strays and storms** are refusals that do not depend on what is sent (`strays`). They say nothing about the limit that
+had been found before (`FoundLimit`), so it holds again after them, without a search.
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
 refusal of the last probe: 1 % at most, at any rate.
@@ -60,6 +61,16 @@ class ProbeMode(StrEnum):
     """A limit on calls in flight."""
     RATE = "rate"
     """A limit on calls, or tokens, per time."""
+
+
+class FoundLimit(msgspec.Struct, frozen=True, array_like=True):
+    """Limit that held while nothing else was refused."""
+
+    mode: ProbeMode
+    amount: float
+    """Concurrency, or requests per second; in slow start, the calls in flight that were reached."""
+    tried: int = 0
+    """Number of times that it was tried again, after refusals that may have been a limit."""
 
 
 class Probing(msgspec.Struct, array_like=True):
@@ -113,6 +124,8 @@ class Probing(msgspec.Struct, array_like=True):
     """Search for refusals that do not depend on load."""
     bound_at_s: float = 0.0
     """Time of the refusal from which on the pool was bound as it is now, without slow start in between; 0: none."""
+    found: FoundLimit | None = None
+    """Limit that was found, before the current refusals; None: none was."""
 
 
 class PoolLoad(msgspec.Struct, array_like=True):
@@ -153,8 +166,11 @@ def floor(policy: LimitPolicy, probing: Probing) -> float:
     """Return the pace below which no guess goes, in requests per second: where far more was sustained before, a call
     follows at least as often as after the longest silence, since it may be a storm that has just ended."""
     per_s = 1 / (policy.hold_s * 2**policy.doublings_max)
-    strays = probing.strays
-    return per_s if strays.known and strays.sustained * policy.fall >= per_s else 0.0
+    strays, found = probing.strays, probing.found
+    sustained = strays.sustained if strays.known else 0.0
+    if found is not None:
+        sustained = max(sustained, found.amount if found.mode is ProbeMode.RATE else 1.0)
+    return per_s if sustained * policy.fall >= per_s else 0.0
 
 
 def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
@@ -337,6 +353,8 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
         _pace_at(policy, probing, load, max(limit, policy.least_per_s), False)
         return False
     strays.ended_at_s = at_s
+    if restore(policy, probing, load, 0.8 * strays.level):
+        return True
     if strays.known:
         _pace_at(policy, probing, load, strays.level, False)
     else:
@@ -357,6 +375,8 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
         return False
     if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
         return False
+    if not strays.known and _allowed(policy, probing, load) < policy.fall * _found_per_s(policy, probing, load):
+        return _try_found(policy, probing, load, at_s)
     target = strays.sustained if strays.known else 0.0
     if probing.mode is ProbeMode.RATE:
         target = max(target, told)
@@ -371,9 +391,68 @@ def remember(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: i
     if probing.barren:
         return
     calm_s = at_s - (probing.since_s or load.from_s)
+    if calm_s >= policy.calm_s and not probing.doubting:
+        _note(policy, probing, load, in_flight, calm_s)
     strays = probing.strays
     strays.sustained = max(strays.sustained, _lasting(policy, probing, in_flight, calm_s))
     strays.known |= calm_s >= policy.reserve_s
+
+
+def _found_per_s(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float:
+    """Return the rate of the limit that had been found, in requests per second; 0: none had been."""
+    found = probing.found
+    if found is None or found.mode is ProbeMode.RATE:
+        return found.amount if found is not None else 0.0
+    return found.amount / (load.latency_s + policy.overhead_s)
+
+
+def _note(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int, calm_s: float) -> None:
+    """Note the limit that holds, or the calls in flight that were reached without one."""
+    if probing.mode is ProbeMode.SLOW_START:
+        if calm_s < policy.reserve_s:
+            return  # a full bucket may have allowed it
+        amount = min(probing.concurrency, max(float(in_flight), load.accepted_per_s * load.latency_s))
+    elif not probing.settled:
+        return
+    else:
+        amount = probing.ceiling if probing.mode is ProbeMode.CONCURRENCY else probing.rate
+    probing.found = FoundLimit(probing.mode, amount)
+
+
+def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float) -> bool:
+    """Return to the limit that had been found, since refusals that do not depend on load say nothing about it.
+
+    Returns False if none had been, or if it is below `least`, a rate in requests per second that was accepted: then it
+    was found in such refusals, and is forgotten.
+    """
+    found = probing.found
+    if found is None or _found_per_s(policy, probing, load) < least:
+        probing.found = None
+        return False
+    probing.strikes, probing.doubting, probing.clock_s = 0, False, 0.0
+    if found.mode is ProbeMode.CONCURRENCY:
+        _cut(policy, probing, found.amount, policy.settled_cut, policy.settled_return_s)
+    elif found.mode is ProbeMode.RATE:
+        _pace_at(policy, probing, load, found.amount, True)
+        probing.undoubted = policy.doubt_every
+    else:
+        probing.mode, probing.settled = ProbeMode.SLOW_START, False
+        probing.concurrency = max(found.amount, float(policy.start))
+    return True
+
+
+def _try_found(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
+    """Return to the limit that had been found, though no storm was noticed; a few times at most, while it is refused.
+    """
+    restore(policy, probing, load, 0.0)
+    independent.end(probing.strays)
+    independent.wait(policy, probing.strays, at_s, policy.restore_max_s)
+    found = probing.found
+    if found is not None:
+        most = 1 if found.mode is ProbeMode.SLOW_START else policy.restores_max
+        kept = FoundLimit(found.mode, found.amount, found.tried + 1)
+        probing.found = kept if kept.tried < most else None
+    return True
 
 
 def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, held_until_s: float) -> None:
@@ -395,7 +474,8 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
         return
     probing.charged_late = False
     strays.fell_accepted = strays.fell_refused = 0
-    _begin_climb(policy, probing, load, load.accepted_per_s, target, at_s)
+    if not restore(policy, probing, load, policy.debt_share * target):
+        _begin_climb(policy, probing, load, load.accepted_per_s, target, at_s)
 
 
 def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:

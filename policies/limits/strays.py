@@ -159,9 +159,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     elapsed_s = at_s - strays.block_at_s
     if refused > calls * share + 3 * math.sqrt(variance) + 1:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
-        again = at_s < strays.next_s + 10 * strays.wait_s
-        strays.wait_s = min(2 * strays.wait_s if again else policy.climb_wait_s, policy.probe_max_s)
-        strays.next_s = at_s + strays.wait_s
+        wait(policy, strays, at_s, policy.probe_max_s)
         strays.sustained, strays.known = found, True
         _end_climb(strays)
         return found
@@ -177,6 +175,13 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
         return None
     _end_climb(strays)
     return None
+
+
+def wait(policy: LimitPolicy, strays: Strays, at_s: float, most_s: float) -> None:
+    """Let no climb begin for some time but after a storm: each time twice as long, up to `most_s`."""
+    again = at_s < strays.next_s + 10 * strays.wait_s
+    strays.wait_s = min(2 * strays.wait_s if again else policy.climb_wait_s, most_s)
+    strays.next_s = at_s + strays.wait_s
 
 
 def _end_climb(strays: Strays) -> None:
@@ -211,15 +216,16 @@ def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int) -> bool:
     return True
 
 
-def check(policy: LimitPolicy, strays: Strays) -> None:
-    """End a check once its counts decide."""
+def check(policy: LimitPolicy, strays: Strays) -> bool:
+    """End a check once its counts decide; return True if they end the tolerance."""
     calls = strays.block_accepted + strays.block_refused
     if not strays.checked or calls * strays.tolerated < policy.check_refusals:
-        return
+        return False
     few = strays.block_refused <= policy.check_refusals / 8
     strays.checked = strays.accepted = strays.refused = 0
     if few:
         end(strays)
+    return few
 
 
 def end(strays: Strays) -> None:

@@ -45,7 +45,7 @@ def bucket(rate: float, capacity_s: float, latency_s: float) -> Kind:
 
 def places(concurrency: int, latency_s: float) -> Kind:
     """Provider that allows requests at once."""
-    return Kind({"latency_s": latency_s, "concurrency": concurrency}, concurrency / latency_s)
+    return Kind({"latency_s": latency_s, "concurrency": concurrency}, concurrency / (latency_s + ODD_S))
 
 
 KINDS: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusal_corners import Bucket, used_and_throttled
+from tests.support.refusal_corners import Bucket, Storm, figure, used_and_throttled
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,18 @@ from tests.support.refusal_corners import Bucket, used_and_throttled
 def test_a_small_token_bucket_that_headers_tell_of_is_used_and_seldom_refuses(bucket: Bucket, least: float) -> None:
     used, throttled = used_and_throttled(bucket)
     assert used >= least and throttled < 0.02, f"used {used:.3f}, throttled {throttled:.4f}"
+
+
+@pytest.mark.parametrize(
+    "storm",
+    [
+        Storm("places .6s", 0.5, 60, 70),
+        Storm("places .6s", 0.5, 10, 70, retry_after=True),
+        Storm("places .1s", 1.0, 60, 70),
+        Storm("places 60 of 2s", 0.5, 60, 70, retry_after=True),
+    ],
+    ids=str,
+)
+def test_a_limit_of_concurrency_that_had_been_found_holds_again_after_a_storm(storm: Storm) -> None:
+    reached, line = figure(storm)
+    assert reached >= 0.9, line
