@@ -12,7 +12,8 @@ are also held and paced, and rows must not be lost to an hour in which a provide
 | throttled | stays | blocked: a limit that waiting does not lift; with a Retry-After, which names an end, it stays |
 | overloaded | stays | stays: the provider is full whatever is asked, and the breaker keeps further calls from it |
 
-All others stay: they are never repeated as they are, or wait for a person or another key anyway.
+All others stay: they are never repeated as they are, or wait for a person or another key anyway. Clients of
+message batches do not obey `false`: to ask for the state or the results again costs nothing, and the batch is paid.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from actors.ports.message_batches import BatchStatus
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
-from actors.providers.transport.failures import FailureReader
+from actors.providers.transport.failures import SHOULD_RETRY, FailureReader
 from policies.failures.failure import Failure, FailureKind
 
 PAGE: Final = 100
@@ -186,7 +186,10 @@ class BatchClient:
         data = b""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnreadableResponse):
             data = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-        return self._failures.of_response(answer.status, answer.headers, data, known)
+        headers = CIMultiDict(answer.headers)
+        if headers.get(SHOULD_RETRY) == "false":  # obeyed, it would pause a job whose batch is paid
+            del headers[SHOULD_RETRY]
+        return self._failures.of_response(answer.status, headers, data, known)
 
     def _no_name(self, error: NoName) -> Failure:
         return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.channel.batches.orders import passes
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
 from actors.providers.batches.file_batches import FOREIGN
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
@@ -235,6 +236,20 @@ async def test_a_batch_of_gemini_that_expired_after_answers_says_nothing_of_the_
         model = client("gemini", server.url)
         assert await results(model.batches, "b1") == {}
         await model.close()
+
+
+@EACH
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_batch_is_not_given_up_because_a_server_says_not_to_retry(provider: str, status: int) -> None:
+    """The header is about a request that would be paid anew; a batch is paid, and to look again costs nothing."""
+    told = http({"error": {"message": "later"}}, status, x_should_retry="false")
+    with served(lambda _: told) as server:
+        model = client(provider, server.url)
+        looked = await model.batches.look("b1")
+        read = await results(model.batches, "b1")
+        await model.close()
+    assert isinstance(looked, Failure) and passes(looked)
+    assert isinstance(read[""], Failure) and passes(read[""])
 
 
 async def test_files_that_cannot_be_deleted_are_told_and_the_others_go() -> None:
