@@ -51,7 +51,7 @@ class InFlightCall(msgspec.Struct, eq=False):
         """Return the failure of a cancelled call."""
         assert self.verdict is not None
         text = "the deadline of the attempt passed" if self.verdict == FailureKind.TIMED_OUT else "abandoned"
-        return Failure(self.verdict, f"{text} after {self.elapsed_s(now_s):.1f} s")
+        return Failure(self.verdict, f"{text} after {self.elapsed_s(now_s):.1f} s", sent=self.count is not None)
 
 
 def goes_on(task: asyncio.Task[None]) -> None:

@@ -146,6 +146,7 @@ def test_a_preparation_that_hangs_ends_with_the_deadline_of_the_attempt() -> Non
         await scene.send(call(1, timeout_s=5))
         await asyncio.sleep(6)
         assert scene.channel.kinds() == [FailureKind.TIMED_OUT]
+        assert not scene.channel.heard[0][1].failure.may_be_billed, "nothing was sent"
 
     on_stage(play, Prepared(1e9, 3.0))
 
