@@ -67,16 +67,16 @@ def _holders(k: State, change: Ask) -> int:
 
 def _names(change: Ask) -> tuple[bytes, ...]:
     if change.made is not None:
-        return beginnings(change.made[0])
+        return beginnings(change.made[0][:LONGEST])
     if change.prompt is not None:
-        return beginnings(change.prompt.text())
-    return beginnings(change.body or b"")
+        return beginnings(change.prompt.text()[:LONGEST])
+    return beginnings((change.body or b"")[:LONGEST])
 
 
 @lru_cache(maxsize=256)
 def beginnings(text: str | bytes) -> tuple[bytes, ...]:
     """Return the names of a prompt's beginnings, the longest first; empty for a short one. Kept, since a call that is
-    looked at is looked at again soon."""
+    looked at is looked at again soon. ``text``: its first ``LONGEST`` characters or bytes: what is kept holds it."""
     data = text[:LONGEST].encode() if isinstance(text, str) else text[:LONGEST]
     hashed = blake2b(digest_size=8)
     found: list[bytes] = []

@@ -105,3 +105,12 @@ def test_a_prompt_has_the_beginnings_that_it_shares() -> None:
     assert beginnings(long[:5_000]) == beginnings(long)[-2:] == beginnings(long[:5_000].encode())
     assert beginnings("x" * (SHORTEST - 1)) == ()
     assert len(beginnings(msgspec.json.encode({"messages": "x" * SHORTEST}))) == 1
+
+
+def test_what_is_kept_of_a_prompt_that_was_looked_at_is_its_beginning_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that had whole prompts as its keys would hold hundreds of them, of megabytes each."""
+    looked_at: list[int] = []
+    hashed = affinity.beginnings
+    monkeypatch.setattr(affinity, "beginnings", lambda text: looked_at.append(len(text)) or hashed(text))
+    stage_of(*(f"{number} {'word ' * LONGEST}" for number in range(2)), grants=(1, 1, 1))
+    assert set(looked_at) == {LONGEST}
