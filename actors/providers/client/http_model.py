@@ -142,7 +142,8 @@ class HttpModel:
             if streamed:
                 token_bytes = STREAMED_TOKEN_BYTES
             if b"logprobs" in sent:
-                token_bytes = LOGPROBS_TOKEN_BYTES
+                # vLLM's prompt_logprobs are of the prompt's tokens, which bound no reply
+                token_bytes = BODY_BYTES_MAX if b'"prompt_logprobs"' in sent else LOGPROBS_TOKEN_BYTES
             bytes_max = REPLY_BYTES_LEAST + len(sent) + token_bytes * output_tokens_max
             if bytes_max > BODY_BYTES_MAX:
                 bytes_max = BODY_BYTES_MAX

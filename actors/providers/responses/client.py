@@ -68,9 +68,10 @@ def _whole(body: bytes, charset: str) -> Reply:
 GIVEN_FORM: Final = WireForm(
     mark=RESPONSES_MARK, path=RESPONSES, body=_as_written, read=_whole, stream=ResponseAssembler,
     failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,
-    settled=declined,
+    settled=declined, bytes_a_token=None,
 )  # fmt: skip
-"""Form of requests that were written for the Responses API: their replies hold the response too."""
+"""Form of requests that were written for the Responses API: their replies hold the response too, with the pictures and
+texts of tools that the provider runs, which are no tokens of the reply."""
 RESPONSES_FORM: Final = WireForm(
     path=RESPONSES, body=_body, read=read_response, stream=ResponseAssembler,
     failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,

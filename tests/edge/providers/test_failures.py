@@ -250,6 +250,7 @@ async def test_a_reply_far_longer_than_was_asked_for_is_not_held(
         ({}, False, REPLY_BYTES_LEAST + 64 * 100),
         ({}, True, REPLY_BYTES_LEAST + 1_024 * 100),
         ({"logprobs": True}, False, REPLY_BYTES_LEAST + 4_096 * 100),
+        ({"prompt_logprobs": 5}, False, BODY_BYTES_MAX),
         ({"modalities": ["text", "audio"]}, False, BODY_BYTES_MAX),
     ],
 )

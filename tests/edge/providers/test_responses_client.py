@@ -14,6 +14,8 @@ from actors.providers.credentials.account import ClientSpec, ProviderLocation, o
 from actors.providers.registry import APIS, PROVIDERS, RESPONSES_CLIENT, of_endpoint, over_api, row_of
 from actors.providers.remedies import RESPONSES_ADDRESS
 from actors.providers.responses.client import model_of
+from actors.providers.transport.body import REPLY_BYTES_LEAST
+from cortex.values.chat_form.request import RESPONSES_MARK, written_request
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -63,6 +65,14 @@ async def test_a_long_reply_is_streamed() -> None:
     found, requests, _ = await asked(lambda _: http(stream, content_type=EVENTS), tokens=STREAM_ABOVE_TOKENS + 1)
     assert isinstance(found, Reply) and (found.text, found.usage) == ("yes", Usage(10, 3))
     assert requests[0].json["stream"] is True
+
+
+async def test_a_written_request_may_be_answered_by_pictures_beyond_its_tokens() -> None:
+    """Tools that the provider runs put what they make into the response: max_output_tokens does not bound it."""
+    picture = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "A" * (REPLY_BYTES_LEAST + 100_000)}
+    body = written_request(RESPONSES_MARK, {"model": "gpt", "input": "Draw.", "tools": [{"type": "image_generation"}]})
+    found, _, _ = await asked(lambda _: http(response(picture, said("here"))), body)
+    assert isinstance(found, Reply), found.message
 
 
 def failed(code: str, message: str = "x") -> dict[str, Any]:
