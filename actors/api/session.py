@@ -159,7 +159,8 @@ class Session:
         if spec.dns and not self._own_objects():
             goes_on = self.folder.has(self.job) and not self.order.fresh
             k = last_state(self.folder, self.job) if goes_on else None
-            self._named = await named_servers(spec, k.terms if k is not None else None, self.lookup)
+            before, quiet = (None, True) if k is None else (k.terms, not k.flights)
+            self._named = await named_servers(spec, before, self.lookup, quiet)
             spec, notice = self._named.spec, "; ".join(filter(None, (notice, self._named.notice)))
         refuse_without(self.order.program, spec, self._environ, self._models)
         found = destination(

@@ -58,17 +58,20 @@ class NamedServers(msgspec.Struct, frozen=True, kw_only=True):
         return [server_at(self.spec, each) for each in self.found.addresses]
 
 
-async def named_servers(spec: ModelSpec, before: JobTerms | None, lookup: Lookup = looked_up) -> NamedServers:
+async def named_servers(
+    spec: ModelSpec, before: JobTerms | None, lookup: Lookup = looked_up, quiet: bool = False
+) -> NamedServers:  # fmt: skip
     """Return the servers of a specification that names them by DNS.
 
     ``before``: present terms of the job, if it has begun; its servers keep their places, those that are gone as closed
-    ones, since calls on their way name them by these. Raises ``SetupError`` where no server is known.
+    ones, since calls on their way name them by these. ``quiet``: no call is on its way, so that servers that were gone
+    before are left out. Raises ``SetupError`` where no server is known.
     """
     if spec.via == BATCHES:
         raise SetupError(f"--via {BATCHES}: a message batch goes to one server: give --base-url without {BY_NAME}")
     if not is_own_server(spec.base_url):
         raise SetupError(f"--base-url {spec.servers[0]}: this is no server of your own: leave out {BY_NAME}")
-    there, last = _known(before)
+    there, last = _known(before, quiet)
     answer, problem = await _answer(spec, lookup)
     if problem and not last:
         advice = "see that the name is right, that a server is ready, and that this machine's network knows the name"
@@ -86,8 +89,8 @@ def server_at(spec: ModelSpec, address: str) -> str:
     return at_host(spec.base_url, address)
 
 
-def _known(terms: JobTerms | None) -> tuple[list[str], list[str]]:
-    """Return the addresses of the servers that a job of a name has had, and of those that it has."""
+def _known(terms: JobTerms | None, quiet: bool) -> tuple[list[str], list[str]]:
+    """Return the addresses of the servers of a job of a name that keep their places, and of those that get calls."""
     if terms is None or not terms.is_closed(0):
         return [], []
     there, last = [], []
@@ -95,9 +98,11 @@ def _known(terms: JobTerms | None) -> tuple[list[str], list[str]]:
         url = terms.routes[place].endpoint.rpartition("+")[2]
         if not _is_address(address := urlsplit(url).hostname or ""):
             continue
-        there.append(address)
         if not terms.is_closed(place):
             last.append(address)
+        elif quiet:
+            continue  # pods come and go, and the number of a job's servers is bounded
+        there.append(address)
     return there, last
 
 

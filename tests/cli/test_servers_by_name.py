@@ -204,12 +204,12 @@ def test_a_proxy_before_the_servers_of_a_name_is_refused_unless_no_proxy_names_t
 # -- which servers a run begins with -----------------------------------------------------------------------------------
 
 
-def found_by(spec: ModelSpec, before: JobTerms | None, *answer: str) -> NamedServers:
+def found_by(spec: ModelSpec, before: JobTerms | None, *answer: str, quiet: bool = False) -> NamedServers:
     async def lookup(name: str, port: int) -> tuple[str, ...]:
         assert (name, port) == ("vllm", 8000)
         return answer
 
-    return asyncio.run(named_servers(spec, before, lookup))
+    return asyncio.run(named_servers(spec, before, lookup, quiet))
 
 
 def terms_of(found: NamedServers) -> JobTerms:
@@ -239,6 +239,17 @@ def test_servers_that_are_gone_keep_their_places_in_the_next_run() -> None:
     assert (failed.open, "vllm has no address: the job goes on" in failed.notice) == (again.open, True)
     plain = terms(route=destination(ModelSpec(model="m", base_url="http://vllm:8000"), Limits(), {}).route)
     assert found_by(spec, plain, "10.0.0.9").open == ["http://10.0.0.9:8000"], "a job of the name itself takes it up"
+
+
+def test_a_run_that_begins_without_calls_on_their_way_leaves_out_servers_that_were_gone() -> None:
+    """Pods come and go, and a job has at most so many servers: drained and resumed it must have room again."""
+    spec, before = ModelSpec(model="m").at_servers(["dns+http://vllm:8000"]), None
+    for number in range(1, 9):
+        found = found_by(spec, before, f"10.0.0.{number}", quiet=True)
+        assert found.open == [f"http://10.0.0.{number}:8000"]
+        assert len(found.spec.servers) <= 3, "the name, the server that is gone now, and the one that came"
+        before = terms_of(found)
+    assert found_by(spec, before, quiet=True).open == ["http://10.0.0.8:8000"], "without an answer the last ones"
 
 
 def test_message_batches_and_a_providers_service_have_no_servers_by_name() -> None:
