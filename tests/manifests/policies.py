@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.manifests.rendering import Object
 from tests.manifests.schemas import pod_templates, where
+from tests.manifests.traffic import selects
 
 SECRET_NAME = re.compile(r"KEY|TOKEN|PASSWORD|SECRET|AUTHORIZATION|CREDENTIAL", re.IGNORECASE)
 PATH_NAME = re.compile(r"(_FILE|_PATH|PASSFILE|_MODE)$")
@@ -231,16 +232,6 @@ def _job(one: Object) -> Iterator[str]:
 # -- the installation ------------------------------------------------------------------------------------------------
 
 
-def _selects(selector: Object, labels: dict[str, str]) -> bool:
-    if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
-        return False
-    return all(
-        labels.get(each["key"]) in each["values"]
-        for each in selector.get("matchExpressions", ())
-        if each["operator"] == "In"
-    )
-
-
 def components(found: list[Object]) -> dict[str, dict[str, str]]:
     """The labels of each kind of pod, by its component, with those that KubeRay puts on pods of a standing cluster."""
     made = {}
@@ -270,10 +261,9 @@ def _network(found: list[Object]) -> Iterator[str]:
     ):
         yield "nothing is denied by default"
     for name, labels in components(found).items():
-        own = [each for one in policies if _selects(one["podSelector"], labels) for each in one.get("egress", ())]
+        own = [each for one in policies if selects(one["podSelector"], labels) for each in one.get("egress", ())]
         blocks = [peer["ipBlock"]["cidr"] for each in own for peer in each.get("to", ()) if "ipBlock" in peer]
-        open_to_all = [each for each in own if not each.get("to")]
-        if name == "worker" and (blocks or open_to_all):
+        if name == "worker" and not all(_stays(each) or _asks_names(each) for each in own):
             yield "workers, which run what models wrote, reach beyond the cluster"
         if name == "branch" and "0.0.0.0/0" not in blocks:
             yield "branches do not reach the provider"
@@ -297,6 +287,18 @@ def _network(found: list[Object]) -> Iterator[str]:
                 yield "anybody in the cluster may come in"
 
 
+def _stays(rule: Object) -> bool:
+    """Whether a rule leads to pods alone."""
+    return bool(rule.get("to")) and not any("ipBlock" in peer for peer in rule["to"])
+
+
+def _asks_names(rule: Object) -> bool:
+    """Whether a rule leads to single addresses on the port of DNS alone: a name server outside of the cluster's pods."""
+    blocks = [peer["ipBlock"]["cidr"] for peer in rule.get("to", ()) if "ipBlock" in peer]
+    ports = [each.get("port") for each in rule.get("ports", ())]
+    return bool(blocks) and set(ports) == {53} and all(cidr.endswith(("/32", "/128")) for cidr in blocks)
+
+
 def _disruption(found: list[Object]) -> Iterator[str]:
     budgets = [one["spec"] for one in found if one["kind"] == "PodDisruptionBudget"]
     least = {"head": 1}
@@ -305,7 +307,7 @@ def _disruption(found: list[Object]) -> Iterator[str]:
             least |= {group["groupName"]: group["minReplicas"] for group in one["spec"]["workerGroupSpecs"]}
     pods = {name: labels for name, labels in components(found).items() if "ray.io/cluster" in labels}
     for name, labels in pods.items():
-        own = [each for each in budgets if _selects(each["selector"], labels)]
+        own = [each for each in budgets if selects(each["selector"], labels)]
         if not own and (name == "head" or (name == "branch" and least[name] > 1)):
             yield f"{name} has no disruption budget"
         for each in own:

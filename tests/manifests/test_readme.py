@@ -15,7 +15,7 @@ from tests.support.repository_rules import ROOT
 
 PAGE = (K8S / "README.md").read_text()
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
-NEEDS = """Install Run Watch Drain "Upgrade with jobs running" "Back up and restore" "Recover a lost head" "Rotate a key"
+NEEDS = """Install "Managed Kubernetes" Run Watch Drain "Upgrade with jobs running" "Back up and restore" "Recover a lost head" "Rotate a key"
 "Remove everything" "Find out why a job is slow" "When an alert fires" """
 
 
@@ -38,8 +38,8 @@ def test_links_and_files_are_there():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
         assert (K8S / target).exists(), target
     for anchor in re.findall(r"\]\(#([\w-]+)\)", PAGE):
-        assert anchor in {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^## (.*)$", PAGE, re.MULTILINE)}
-    for path in re.findall(r"`((?:base|overlays|jobs|postgresql|rocksdb|kueue|grafana|prometheus|collector|image)/[\w./-]*)`", PAGE):
+        assert anchor in {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)}
+    for path in re.findall(r"`((?:base|overlays|jobs|postgresql|rocksdb|clouds|kueue|grafana|prometheus|collector|image)/[\w./-]*)`", PAGE):
         assert (K8S / path).exists(), path
     for path in re.findall(r"\bk8s/[\w/.-]+", BLOCKS):
         assert (ROOT / path).exists(), path
