@@ -142,6 +142,14 @@ def test_accounts_that_get_rights_are_none_of_the_workers(cloud, clouds):
         assert ("azure.workload.identity/client-id" in annotations) is (cloud == "aks")
 
 
+def test_googles_collectors_reach_the_metrics_alone(tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "clouds" / "gke" / "monitoring")
+    own_name = {"app.kubernetes.io/name": "collector"}
+    rows = [(End(own_name, space), each, 8080, "TCP") for space in ("gke-gmp-system", "gmp-system") for each in (HEAD, BRANCH, WORKER)]
+    assert wrong(found, rows, True) == []
+    assert wrong(found, [(End(own_name, "shop"), HEAD, 8080, "TCP"), (End(own_name, "gmp-system"), HEAD, 8265, "TCP")], False) == []
+
+
 def test_a_role_by_annotation_is_the_heads_and_the_branches(tmp_path):
     found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "clouds" / "eks" / "irsa")
     roles = {one["metadata"]["name"] for one in found if "eks.amazonaws.com/role-arn" in one["metadata"].get("annotations", {})}
