@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-NUMBER_MAX: Final = 1e12
-"""Number in a header from which it is not believed: limits of tokens a minute are below 1e9, times below 1e10 s."""
+NUMBER_MAX: Final = 1e13
+"""Number in a header from which it is not believed: limits of tokens a minute are below 1e9, Unix times in milliseconds
+(https://openrouter.ai/docs/api_reference/limits) are 1.8e12 in 2026."""
 RETRY_AFTER_MAX_S: Final = 86_400.0
 """Longest wait in seconds. A wait beyond a day is no rate limit; a longer one is taken for a day."""
 
