@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_the_depth_of_a_document_is_judged_exactly(shape: str, depth: int) -> No
 )  # fmt: skip
 def test_brackets_that_do_not_nest_are_no_depth(text: str) -> None:
     assert not too_deep(text)
+
+
+@pytest.mark.parametrize("unit", ["A", "\\n", "a\\\\"])
+def test_a_long_string_is_judged_without_memory_for_each_character(unit: str) -> None:
+    """A picture in base64 of 1 MB took 120 MB: ``tracemalloc`` sees what a pattern keeps for its way back."""
+    text = b"[" + b"[]," * (JSON_DEPTH_MAX + 1) + b'"' + unit.encode() * (1_000_000 // len(unit)) + b'"]'
+    tracemalloc.start()
+    try:
+        assert not too_deep(text)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)))
