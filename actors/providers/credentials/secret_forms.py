@@ -20,9 +20,11 @@ LENGTH_MAX: Final = 600
 """Characters up to which they are. A longer secret is a document, such as an account's key file."""
 _NEEDLE: Final = 8
 """Characters of a form that must stand in a text before the costly search begins, and least length of a cut secret."""
-_GAP: Final = r"(?:\s|\\+[nrt]|[\u00ad\u200b])*"
-"""What may stand between two characters of a secret that was split: white space, its escapes, invisible characters."""
-_NO_TEXT: Final = re.compile(_GAP[:-1] + "+")
+_BREAK: Final = r"(?:\s|\\{1,8}[nrt]|[\u00ad\u200b])"
+_GAP: Final = _BREAK + "{0,99}+"
+"""What may stand between two characters of a secret that was split: white space, its escapes, invisible characters.
+Bounded and without a way back, so that a text of a provider takes time by its length, not by its square."""
+_NO_TEXT: Final = re.compile(_BREAK + "++")
 
 
 def wide_redactor(secrets: Iterable[str], replacement: str) -> Callable[[str], str]:

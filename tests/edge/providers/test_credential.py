@@ -307,3 +307,11 @@ def test_ordinary_text_is_not_taken_for_a_key() -> None:
     redact = Credential(api_key=LONG_KEY).redactor()
     for text in ("", "gw-0a1B", "model m: not found", "0a1b2c" * 50, base64.b64encode(bytes(300)).decode(), "\n" * 500):
         assert redact(text) == text
+
+
+@pytest.mark.parametrize("unit", ["\\", "\\\\n", "\n", " "])
+def test_a_hostile_text_takes_time_by_its_length(unit: str) -> None:
+    """By the square of its length, such a text took a minute."""
+    redact = Credential(api_key=LONG_KEY).redactor()
+    text = f"{LONG_KEY[:9]}{unit * 100_000}."
+    assert redact(text) == text
