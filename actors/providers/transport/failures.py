@@ -290,11 +290,16 @@ def page_text(text: str) -> str:
     bare = text.lstrip("\ufeff \t\r\n")
     if not bare.startswith("<"):
         return text
-    shown = _MARKUP.sub(" ", _HEAD.sub(" ", bare))
+    shown = _MARKUP.sub(" ", _HEAD.sub(_without_head, bare))
     return " ".join(html.unescape(shown if shown.strip() else _MARKUP.sub(" ", bare)).split())
 
 
-_HEAD: Final = re.compile(r"<head\b.*?</head\s*>", re.DOTALL | re.IGNORECASE)
+def _without_head(found: re.Match[str]) -> str:
+    return " " if found[1] is None else found[0]
+
+
+# A head without an end is found up to the end of the text, and kept: else each of many would be looked through.
+_HEAD: Final = re.compile(r"<head\b.*?(?:</head\s*>|(\Z))", re.DOTALL | re.IGNORECASE)
 _MARKUP: Final = re.compile(
     r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
 )

@@ -131,6 +131,8 @@ async def test_a_long_message_keeps_its_remedy() -> None:
         ("\ufeff <html><head><title>T</title></head><body></body></html>", "T"),
         ("<html><head><title>T</title></head><body>B<style>x{}</style></body></html>", "B"),
         ("<p>cut <b", "cut"),
+        ("<head>no end", "no end"),
+        ("<p>a" + "<head " * 150_000, "a"),  # minutes, if each head is looked through to the end
     ],
 )
 def test_the_text_of_a_page(text: str, shown: str) -> None:
