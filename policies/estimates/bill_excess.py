@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from policies.estimates.price import COST_MAX_NUSD
+
 KNOWN_AFTER: Final = 8
 """Bills in a row within the raised reservation after which a route gets more than one call at a time."""
 _MILLI: Final = 1_000
@@ -50,9 +52,9 @@ class WorstRatio(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def raised(self, bound: int) -> int:
         """Return what is reserved for this bound: by the ratio, and no less than the difference on top, since a prompt
-        that a gateway adds costs the same for a short call as for a long one.
+        that a gateway adds costs the same for a short call as for a long one. At most what one call may cost.
         """
-        return max(-(-bound * self.milli // _MILLI), bound + self.more)
+        return min(max(-(-bound * self.milli // _MILLI), bound + self.more), COST_MAX_NUSD)
 
     def after(self, bound: int, bill: int) -> "WorstRatio":
         """Return the worst with one more bill. For a bound of 0 only the difference is known."""

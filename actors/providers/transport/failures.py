@@ -32,6 +32,8 @@ SHOULD_RETRY: Final = "x-should-retry"
 """Header by which a server says whether a request may be repeated (`policies.failures.told_retry`)."""
 
 _BODY_CHARS_READ: Final = 4_000
+_TEXT_CHARS_READ: Final = 100_000
+"""Characters of an error's text that are looked through for secrets; the rest, which no message shows, is left out."""
 _PROXY_AUTH_REQUIRED: Final = 407
 
 _GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
@@ -215,7 +217,7 @@ class FailureReader:
     def line(self, text: str, remedy: str = "") -> str:
         """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters. It ends in ``remedy``, a clause
         that says what to do."""
-        message = printable(" ".join(self.redact(text).split()))
+        message = printable(" ".join(self.redact(text[:_TEXT_CHARS_READ]).split()))
         end = f": {remedy}" if remedy else ""
         most = MESSAGE_CHARS_MAX - len(end)
         if len(message) > most:

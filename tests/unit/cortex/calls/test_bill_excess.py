@@ -8,7 +8,8 @@ from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from cortex.values.reply import Usage
-from policies.estimates.bill_excess import KNOWN_AFTER
+from policies.estimates.bill_excess import KNOWN_AFTER, WorstRatio
+from policies.estimates.price import COST_MAX_NUSD
 from tests.support.state_machine_harness import PRICE, Flat, Stage, of, other
 
 CAPPED = Limits(output_tokens_max=64, max_cost_nusd=10**12)
@@ -98,3 +99,7 @@ def test_calls_within_their_bounds_are_asked_as_before(limits):
 
 def _excess(k: State) -> list[object]:
     return [share.excess for share in k.shares]
+
+
+def test_what_is_reserved_is_at_most_what_one_call_may_cost() -> None:
+    assert WorstRatio().after(1, 10**14).raised(10**6) == COST_MAX_NUSD
