@@ -42,7 +42,7 @@ from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
-from actors.routing.server_change import JobServers, refuse_servers
+from actors.routing.server_change import JobServers, at_their_places, refuse_servers
 from actors.routing.server_discovery import NamedServers, NameWatch, looked_up, named_servers
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
@@ -363,6 +363,9 @@ class Session:
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         connection = found.connection if self._prepares is None else await self._prepares
+        if attach and before is not None:
+            further = self._named is not None  # a name's new addresses join when it is looked up again
+            terms, connection = at_their_places(self.job, terms, connection, before, further)
         self._driver = Driver(
             runtime, self.folder.address, opening, connection, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,

@@ -17,7 +17,7 @@ from actors.routing.api_detection import with_apis
 from actors.routing.model_factory import ConnectionSpec
 from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.routes import destination, remember
-from cortex.values.limits import BATCHES, JobTerms
+from cortex.values.limits import BATCHES, JobTerms, Route
 
 SERVERS_MAX: Final = 1_000
 """Most servers that a job may have in a run, those that were taken out included: each call looks through them."""
@@ -67,6 +67,40 @@ class JobServers:
         """Return the credentials in use, so that nothing shows them."""
         connections = (self.connection, *self.connection.fallbacks)
         return [each.credential for each in connections if each.credential is not None]
+
+
+def at_their_places(
+    job: str, terms: JobTerms, connection: ConnectionSpec, now: JobTerms, further: bool = False
+) -> tuple[JobTerms, ConnectionSpec]:  # fmt: skip
+    """Return terms and connections of a run that attaches to a job, in the order of the job's routes.
+
+    Branches find a connection by its place. ``now``: the job's terms, with servers that were taken out since it began;
+    no call goes there, so the connection of the job's own route stands in their places. ``further``: the run may have
+    servers behind those of the job, which it adds later. Raises ``SetupError`` where the run's routes are others than
+    the job's.
+    """
+    named, wanted = list(map(_route_name, terms.routes)), list(map(_route_name, now.routes))
+    if named == wanted or (further and named[: len(wanted)] == wanted):
+        return msgspec.structs.replace(terms, closed=now.closed), connection
+    alone = msgspec.structs.replace(connection, fallbacks=())
+    given = dict(zip(named, (alone, *connection.fallbacks), strict=True))
+    missing = [route for place, route in enumerate(wanted) if route not in given and not now.is_closed(place)]
+    unknown = [] if further else [route for route in named if route not in wanted]
+    if other := missing + unknown:
+        raise SetupError(
+            f"{job} runs, and not with {other[0][0]} as this command has it: attach to it without addresses, fallbacks"
+            f" and roles; cortex set {job} --base-url changes its servers"
+        )
+    placed = [given.get(route, alone) for route in wanted]
+    terms = msgspec.structs.replace(
+        terms, route=now.route, fallbacks=now.fallbacks, role_routes=now.role_routes, peers=now.peers,
+        closed=now.closed,
+    )  # fmt: skip
+    return terms, msgspec.structs.replace(placed[0], fallbacks=tuple(placed[1:]))
+
+
+def _route_name(route: Route) -> tuple[str, str, str]:
+    return route.endpoint, route.model, route.via
 
 
 def refuse_servers(terms: JobTerms) -> None:
