@@ -101,6 +101,9 @@ async def over_bound(model: Model, call: Call) -> Failure | None:
         return None
     bound = body_tokens_bound(call.body)
     if counted is None and bound >= UNBOUNDED:
+        refusal = getattr(model, "refusal", None)
+        if refusal is not None and (refused := refusal(call.body)) is not None:
+            return refused  # type: ignore[no-any-return]
         text = "the prompt holds a document, file, link, provider tool or content of a size only the provider knows"
         return Failure(FailureKind.TOO_LARGE, f"{text}, and there is no counter to ask (count_tokens)", sent=False)
     size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"

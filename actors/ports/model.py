@@ -24,7 +24,8 @@ class Model(Protocol):
     A client may have more: ``batches`` (``actors.ports.message_batches``), for which its row says ``batches=True``;
     ``prepare()``, a coroutine that gets ready for the first call; ``prepared()``, which returns requests prepared by an
     SDK for other processes; ``address()``, a coroutine that returns its URL, where the row has none; ``counts_tokens``,
-    False where ``count_tokens`` returns None in any case; ``at_server()``, which returns the requests that the server
+    False where ``count_tokens`` returns None in any case; ``refusal(body)``, the failure of a request that it would
+    not send, or None; ``at_server()``, which returns the requests that the server
     works on and those that wait there, as it told since the last call of this, or None.
     """
 

@@ -53,6 +53,11 @@ PAGES_OF_WRONG_ADDRESS: Final = 3
 """Pages with a good status, before any reply, from which on the address is blamed: it is that of a sign-in page, or of
 another server's user interface. One page alone may be a gateway's "one moment"."""
 
+_NO_FORM: Final = (
+    Untranslatable, NoCounterpart, msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError,
+)  # fmt: skip
+"""Errors of a request that the API has no form for."""
+
 FreeWay = tuple[RequestTemplate, ssl.SSLContext | None, str | None]
 """Request, trusted certificates (None for plain HTTP) and proxy (None for a direct connection) of a free call."""
 
@@ -124,11 +129,8 @@ class HttpModel:
             if written:
                 body = messages_request(body)
             sent = form.body(body, streamed, variant)
-        except (Untranslatable, NoCounterpart) as error:
-            return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
-        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError) as error:
-            text = f"the request is none of the Messages API: {type(error).__name__}: {error}"
-            return Failure(FailureKind.REJECTED, self._failures.line(text), sent=False)
+        except _NO_FORM as error:
+            return self._formless(error)
         if streamed:
             usual_s = attempt_timeout_s(self._timeouts, output_tokens_max, len(body))
             silence_s = max(silence_max_s(self._timeouts, len(sent), begun) for begun in (False, True))
@@ -155,6 +157,26 @@ class HttpModel:
         return await self._repeated(
             outcome, used, form, body, sent, streamed, variant, until_s, silence_s, progress, bytes_max
         )  # fmt: skip
+
+    def refusal(self, body: bytes) -> Failure | None:
+        """Return the failure of a request that the API has no form for; None if `call` would send it."""
+        form = self._form
+        try:
+            if body.startswith(WRITTEN):
+                if form.given is not None and body.startswith(form.given.mark):
+                    form = form.given
+                else:
+                    body = messages_request(body)
+            form.body(body, False, self._variant)
+        except _NO_FORM as error:
+            return self._formless(error)
+        return None
+
+    def _formless(self, error: Exception) -> Failure:
+        text = str(error)
+        if not isinstance(error, Untranslatable | NoCounterpart):
+            text = f"the request is none of the Messages API: {type(error).__name__}: {error}"
+        return Failure(FailureKind.REJECTED, self._failures.line(text), sent=False)
 
     async def _repeated(
         self, failure: Failure, used: Credential, form: WireForm, body: bytes, sent: bytes, streamed: bool,
