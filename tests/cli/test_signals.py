@@ -99,7 +99,7 @@ def test_a_full_disk_stops_it_and_room_goes_on(cortex):
     with started(*command, preexec_fn=small_disk) as child:
         done = ended(child)
     assert done.code == 3
-    assert "make room" in done.err
+    assert "the file may not grow further: raise the limit on the size of files (`ulimit -f`), then resume" in done.err
     assert done.said()[-1] == "to go on: cortex resume mine"
     rest = cortex("resume", "mine", "--json")
     assert rest.code == 0

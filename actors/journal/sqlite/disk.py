@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 from pathlib import Path
 
 from actors.files.local.new_files import opened_new
@@ -56,6 +57,14 @@ def _tried(path: Path) -> OSError:
     finally:
         with contextlib.suppress(OSError):
             probe.unlink()
-    return OSError(errno.EIO, "")
+    return OSError(errno.EFBIG if _is_at_its_limit(path) else errno.EIO, "")
+
+
+def _is_at_its_limit(path: Path) -> bool:
+    """Return whether the file, or the log of its changes, is about as large as this process may make one
+    (setrlimit(2), RLIMIT_FSIZE)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sizes = [each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists()]
+    return limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit - _PROBE_BYTES
 
 
