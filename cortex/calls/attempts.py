@@ -30,6 +30,8 @@ _DRAW_BYTES = 6
 REST_S = 1.0
 """Seconds for which a route rests at most after a call came back from an open breaker that K has not heard of. A grant
 takes milliseconds; a lost one is repeated with the next claim, after 5 s at most."""
+REST_LEAST_S = 0.01
+"""Seconds for which it rests at least: a probe that is due now takes a grant as well."""
 
 
 def drawn(call_id: str, attempt: int) -> float:
@@ -246,7 +248,7 @@ def given_back(k: State, event: events.GivenBack) -> None:
         return
     share = k.shares[flight.route]
     if share.generation < event.generation:
-        rest_s = min(event.again_s, REST_S) if event.again_s else REST_S
+        rest_s = min(max(event.again_s, REST_LEAST_S), REST_S) if event.again_s else REST_S
         share.hold_until_s = max(share.hold_until_s, k.at_s + rest_s)
     if k.on_decision is not None:
         seen = {"place": flight.route, "generation": event.generation, "again_s": event.again_s}

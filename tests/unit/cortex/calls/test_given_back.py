@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex.calls.attempts import REST_S
+from cortex.calls.attempts import REST_LEAST_S, REST_S
 from cortex.state import commands, events
 from cortex.values.limits import Limits
 from policies.failures.failure import FailureKind
@@ -42,6 +42,7 @@ RESTS = {
     "the grant that says so is not there yet": (0, 1, 8.0, REST_S),
     "the probe is near": (0, 1, 0.25, 0.25),
     "the branch does not know when": (0, 2, 0.0, REST_S),
+    "the probe is due in less than a clock can tell": (0, 2, 1e-10, REST_LEAST_S),
     "the grant came first": (1, 1, 8.0, 0.0),
     "a later grant came first": (3, 1, 8.0, 0.0),
 }
