@@ -32,5 +32,5 @@ class RunThreads(Executor):
             else:
                 future.set_result(value)
 
-        threading.Thread(target=run, name="cortex tool", daemon=True).start()
+        threading.Thread(target=run, name="cortex-tool", daemon=True).start()
         return future

@@ -14,6 +14,7 @@ from actors.cli.jobs.rendering import least_and_most
 from actors.journal.journal import StateFolder
 from actors.programs.loader import find
 from tests.cli.cli_runner import FIELDS, each_once, requests, started
+from tests.support.journal_surgery import as_if_killed
 
 
 def _done(cortex, job: str, count: int = 5) -> None:
@@ -30,8 +31,7 @@ def _stopped(cortex, job: str) -> None:
 def _without_its_end(job: str) -> None:
     """As if its process had been killed: the last turn was never written, nor a snapshot."""
     source = StateFolder(os.environ["CORTEX_STATE"]).journal(job)
-    source._storage._db.execute("DELETE FROM turns WHERE seq > 2")
-    source._storage._db.execute("DELETE FROM snapshots")
+    as_if_killed(source, 2)
     source.close()
 
 

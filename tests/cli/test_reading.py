@@ -15,6 +15,7 @@ import pytest
 from actors.journal.journal import StateFolder
 from actors.programs import loader
 from tests.cli.cli_runner import environment
+from tests.support.journal_surgery import without_facts
 
 UNGUARDED = """
 import time
@@ -210,7 +211,7 @@ def test_what_only_the_program_can_tell_is_said_in_one_line_and_all_else_is_show
     Path("ed.py").write_text(FLOW.format(ends="OLD", asks="Say"))
     before = _ran(cortex, "ed.py:tell", "--job", "ed")
     source = StateFolder(os.environ["CORTEX_STATE"]).journal("ed")
-    source._storage._db.execute("DELETE FROM meta WHERE key = 'ended'")
+    without_facts(source, "ended")
     source._storage._db.execute("DELETE FROM snapshots")
     source.close()
     assert json.loads(cortex("results", "ed").out)[0] == "OLD", "the program is what it was"

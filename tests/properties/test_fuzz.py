@@ -266,7 +266,7 @@ def test_the_fuzz_is_worth_it():
     runs = [
         (name, seed)
         for name in PROGRAMS
-        for seed in range(60 if name in ("watching", "batch in batches", "in rounds") else 5)
+        for seed in range({"batch in batches": 250, "watching": 60, "in rounds": 60}.get(name, 5))
     ]
     for name, seed in runs:
         fuzz = Fuzz(name, seed)

@@ -30,6 +30,7 @@ from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.decisions.join import Join
 from policies.estimates.price import Price
 from tests.support.journal_builder import BEGUN_S, Book, row
+from tests.support.journal_surgery import with_turn
 
 CHEAP = Price(input_usd_per_mtok=1, output_usd_per_mtok=2)  # type: ignore[arg-type]
 
@@ -189,7 +190,7 @@ def _rewritten(book: Book, program: str) -> None:
     assert isinstance(opened, events.Opened)
     terms = msgspec.structs.replace(opened.terms, program=program)
     blob = codec.encode_turn(turn.at_s, [codec.encode_batch([msgspec.structs.replace(opened, terms=terms)])])
-    source._storage._db.execute("UPDATE turns SET blob = ? WHERE seq = 1", (blob,))
+    with_turn(source, 1, blob)
     source.close()
 
 

@@ -13,6 +13,7 @@ from actors.history.catalog import read_job
 from actors.journal.journal import StateFolder
 from actors.top import sources
 from actors.top.sources import FolderSource, JobSnapshot
+from tests.support.journal_surgery import as_if_killed
 
 
 class Clock:
@@ -111,8 +112,7 @@ def test_a_job_that_is_gone_is_forgotten(folder, reads):
 
 def test_whether_somebody_runs_it_is_looked_at_each_time(folder, reads):
     journal = folder.journal("a")
-    journal._storage._db.execute("DELETE FROM turns WHERE seq > 1")
-    journal._storage._db.execute("DELETE FROM snapshots")
+    as_if_killed(journal, 1)
     journal.close()
     source = FolderSource(folder, Clock())
     assert _by_name(source.look())["a"].facts["outcome"] == "interrupted"
