@@ -137,7 +137,7 @@ class Table(Program, frozen=True, dict=True):
     """Times that a row is asked at most (``cortex.programs.parts.row_votes``); unset: once, as in journals of release
     0.1.0."""
     votes_by: str | msgspec.UnsetType = msgspec.UNSET
-    """How votes decide (``policies.decisions.pooled_votes.VOTES_BY``); unset without votes."""
+    """Rule by which votes decide (``policies.decisions.pooled_votes.VOTES_BY``); unset without votes."""
 
     def answer_types(self) -> tuple[str, ...]:
         """Return the place of ``answer_type``."""

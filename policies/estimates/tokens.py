@@ -47,7 +47,7 @@ _TEXTS: Final = frozenset(
     b"text object array string integer number boolean null json_schema json_object message function custom tool_use "
     b"tool_result thinking redacted_thinking base64 ephemeral enabled disabled adaptive auto any tool none".split()
 )
-# What is looked at as JSON: a block may have no type, and a field of this name may stand anywhere. Alternatives that
+# Requests read as JSON: a block may have no type, and a field of this name may stand anywhere. Alternatives that
 # begin alike stand together: the search takes a quarter longer otherwise.
 _INSIDE: Final = (
     rb'c(?:ont(?:ent"\s*:\s*[\[{]|ainer"\s*:|ext_management")|onversation")|system"\s*:\s*[\[{]|'

@@ -22,7 +22,7 @@ _NEEDLE: Final = 8
 """Characters of a form that must stand in a text before the costly search begins, and least length of a cut secret."""
 _BREAK: Final = r"(?:\s|\\{1,8}[nrt]|[\u00ad\u200b])"
 _GAP: Final = _BREAK + "{0,99}+"
-"""What may stand between two characters of a secret that was split: white space, its escapes, invisible characters.
+"""Text between two characters of a secret that was split: white space, its escapes, invisible characters.
 Bounded and without a way back, so that a text of a provider takes time by its length, not by its square."""
 _NO_TEXT: Final = re.compile(_BREAK + "++")
 
