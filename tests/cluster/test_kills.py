@@ -31,6 +31,7 @@ FAULTS = {
 }  # fmt: skip
 """5 %: what a provider does on a bad day and a client may try as often as it likes. A reply that is cut is not among
 these: it may be paid for, so a row has at most two of them."""
+HALT_S = 60.0
 LATENCY_MS = 500.0
 """With 96 at once 5,000 rows take 26 s: a killed cortex is back, and can be killed again, in 4 s, and rows are made
 meanwhile. The second batch has three such kills within four."""
@@ -49,7 +50,7 @@ def begin(provider: Provider, folder: Path) -> Iterator[Callable[..., Batch]]:
     made: list[Batch] = []
 
     def begun(name: str, cluster: str, rows: int = ROWS) -> Batch:
-        made.append(Batch(folder, name, provider.url, cluster, rows))
+        made.append(Batch(folder, name, provider, cluster, rows))
         return made[-1]
 
     yield begun
@@ -60,10 +61,11 @@ def begin(provider: Provider, folder: Path) -> Iterator[Callable[..., Batch]]:
 class Batch:
     """One batch, driven by the command line."""
 
-    def __init__(self, folder: Path, name: str, url: str, cluster: str, rows: int = ROWS) -> None:
+    def __init__(self, folder: Path, name: str, provider: Provider, cluster: str, rows: int = ROWS) -> None:
         self.name = name
+        self._provider = provider
         self.out = folder / f"{name}.jsonl"
-        self.commands = Commands(folder, url, cluster)
+        self.commands = Commands(folder, provider.url, cluster)
         self._input = folder / f"{name}-in.jsonl"
         self.rows = write_rows(self._input, rows, name)
         self.driver: subprocess.Popen[str] | None = None
@@ -91,10 +93,21 @@ class Batch:
         text = "" if self.driver.stdout is None or self.driver.stdout.closed else self.driver.communicate()[0]
         return f"the driver ended with {code} and said:\n{text}"
 
-    async def end(self, timeout_s: float = 60) -> str:
-        """Wait until the driver says that all is done; what it said."""
+    async def end(self) -> str:
+        """Wait until the driver says that all is done; what it said. Fails where the provider hears nothing for
+        ``HALT_S``: how long the whole takes is no promise, and on a busy machine the start of a Ray alone takes most.
+        """
         assert self.driver is not None
-        text, _ = await asyncio.wait_for(asyncio.to_thread(self.driver.communicate), timeout_s)
+        ended = asyncio.ensure_future(asyncio.to_thread(self.driver.communicate))
+        heard, heard_s = -1, time.monotonic()
+        while not (await asyncio.wait((ended,), timeout=1))[0]:
+            requests = (await asyncio.to_thread(self._provider.stats))["requests"]
+            if requests != heard:
+                heard, heard_s = requests, time.monotonic()
+            elif time.monotonic() - heard_s > HALT_S:
+                self.driver.kill()
+                raise AssertionError(f"{self.name} came to a halt after {heard} requests, and said:\n{(await ended)[0]}")
+        text, _ = await ended
         assert self.driver.returncode == 0, text
         return text
 

@@ -62,7 +62,7 @@ async def test_whoever_dies_every_row_of_every_shard_is_there_once(
                 batch.drive(chance.choice(("batch", "resume", "attach")))
             else:
                 await kill(runtime, victim, chance)
-        await batch.end(120)
+        await batch.end()
     assert len(pids) == SHARDS
     batch.check()
     stats = provider.stats()
