@@ -1,6 +1,7 @@
 """Sizes: a bound that is one, an estimate that keeps its promise, a verdict that never sends on a guess."""
 
 import json
+import re
 import unicodedata
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from policies.estimates.request_content import REACHING
 from policies.estimates.tokens import (
+    _INSIDE,
+    _MORE_THAN_TEXT,
     FRAMING_TOKENS,
     IMAGE_TOKENS,
     TOOL_TOKENS,
@@ -352,3 +355,16 @@ def test_a_picture_of_chat_completions_is_bounded_like_any_other():
 
     linked, packed = bound("https://x/y.png"), bound("data:image/png;base64," + "A" * 100_000)
     assert IMAGE_TOKENS < packed < linked < IMAGE_TOKENS + 500
+
+
+_FRAGMENTS = [
+    *[match for key in _INSIDE for match in (key.replace(rb"\s*", b" ").replace(rb"[\[{]", b"["), key[: len(key) // 2])],
+    b'type"', b'tools"', b"output_", b"content", b'":"', b'": {', b":[", b'"', b"model", b"messages", b"x", b" ",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_FRAGMENTS), max_size=12).map(b"".join))
+def test_the_search_for_more_than_text_finds_what_its_alternatives_find(request: bytes) -> None:
+    alternatives = re.compile(rb'"(?:type"|tools"|output_|%b)' % b"|".join(_INSIDE))
+    found, expected = _MORE_THAN_TEXT.search(request), alternatives.search(request)
+    assert (found and found.span()) == (expected and expected.span())
