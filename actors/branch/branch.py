@@ -369,7 +369,12 @@ class Branch:
         if self._stuck:
             self._stuck.discard(under)
         if under in self._under:
-            self._leaves(under)
+            job = under.job
+            del self._under[under]  # `_leaves`, without a call
+            if left := self._calls[job] - 1:
+                self._calls[job] = left
+            else:
+                del self._calls[job]
             self._done += 1
         elif type(result) is not Reply:
             return  # the call was abandoned, and its outcome is not delivered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -89,19 +89,28 @@ class DurableTurn:
         self.ended: list[int] = []
         """Attempts that have ended, by ``flight_key``."""
         self.granted: list[events.PermitsGranted] = []
-        position, paid, ended, answered = 0, self.paid, self.ended, events.Answered
+        position, answered = 0, {events.Answered}
         for batch in turn.batches:
-            for event in batch:
-                if type(event) is answered:  # nearly all events are of this type
-                    paid.append((event.hash, seq, position))
-                    ended.append(event.goal << 20 | event.attempt)  # ``flight_key``
-                elif type(event) is events.AttemptFailed or type(event) is events.GivenBack:
-                    self.ended.append(flight_key(event.goal, event.attempt))
-                elif type(event) is events.PermitsGranted:
-                    self.granted.append(event)
-                position += 1
+            if set(map(type, batch)) == answered:  # nearly all batches
+                some: Any = batch
+                self.paid += [(event.hash, seq, place) for place, event in enumerate(some, position)]
+                self.ended += [event.goal << 20 | event.attempt for event in some]  # ``flight_key``
+            else:
+                self._collect(seq, position, batch)
+            position += len(batch)
         self.count = position
         """Number of all events."""
+
+    def _collect(self, seq: int, position: int, batch: Sequence[events.Event]) -> None:
+        """Collect a batch of events of several kinds, of which the first has this position in the turn."""
+        for place, event in enumerate(batch, position):
+            if isinstance(event, events.Answered):
+                self.paid.append((event.hash, seq, place))
+                self.ended.append(flight_key(event.goal, event.attempt))
+            elif isinstance(event, events.AttemptFailed | events.GivenBack):
+                self.ended.append(flight_key(event.goal, event.attempt))
+            elif isinstance(event, events.PermitsGranted):
+                self.granted.append(event)
 
 
 class ProgramLog:

@@ -53,18 +53,18 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             break
         goal_id, attempt = event.goal, event.attempt
         goal, key = goals.get(goal_id), goal_id << 20 | attempt
-        flight = flights.get(key)
+        flight, reply, elapsed_s = flights.get(key), event.reply, event.elapsed_s
+        usage = reply.usage
         if (
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
             or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
-            or event.reply.usage.unknown or event.elapsed_s > usual_s
+            or usage.unknown or elapsed_s > usual_s
         ):  # fmt: skip
             other = event
             break
         del flights[key]
-        reply = event.reply
-        usage, place = reply.usage, flight.route
+        place = flight.route
         share = shares[place]
         if flight.paced is None and not flight.probe and share.failing is None:
             share.in_flight -= 1
@@ -76,7 +76,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
         price = k.terms.routes[place].price if place else k.terms.route.price
         nusd = ledger.settle(flight.charge, usage, price, share if capped else None, flight.output_max)
-        k.took = ReplyTimings(event.elapsed_s, nusd)
+        k.took = ReplyTimings(elapsed_s, nusd)
         k.successes += 1
         tally.answered += 1
         if k.alike:
