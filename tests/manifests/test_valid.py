@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import cortex
 from tests.manifests import rendering, schemas
 from tests.manifests.rendering import K8S, kustomized, named, objects, rendered
 
@@ -84,4 +85,4 @@ def test_the_overlays_say_what_is_the_users_own(tmp_path):
     cluster = named(with_components(K8S / "overlays" / "production", tmp_path, *COMPONENTS), "RayCluster", "cortex")
     pods = [pod["spec"] for _, pod in schemas.pod_templates(cluster)]
     images = {each["image"] for spec in pods for each in (*spec["containers"], *spec.get("initContainers", ()))}
-    assert images == {"registry.example.com/cortex:0.1.0"}
+    assert images == {f"registry.example.com/cortex:{cortex.__version__}"}
