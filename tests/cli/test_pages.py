@@ -42,6 +42,7 @@ LEFT_OUT = {
         "needs a gateway",
     ],
     "docs/runbook.md": ["needs Kubernetes", "needs an Alertmanager"],
+    "docs/schedules.md": ["needs Kubernetes"],
     "docs/tables.md": ["needs a bucket"],
     "docs/tutorial.md": ["installs packages"],
 }

@@ -6,7 +6,7 @@ Source of the rules: ray-project/kuberay, ray-operator/controllers/ray/utils/val
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.manifests.rendering import Object
 
@@ -18,8 +18,8 @@ def findings(found: list[Object]) -> list[str]:
     """What the operator would say of these objects."""
     lines = []
     for one in found:
-        if one["kind"] in ("RayCluster", "RayJob"):
-            rules = _job(one) if one["kind"] == "RayJob" else (*_named(one, 53), *_cluster(one["spec"]))
+        if one["kind"] in ("RayCluster", "RayJob", "RayCronJob"):
+            rules = RULES[one["kind"]](one)
             lines += [f"{one['kind']} {one['metadata']['name']}: {line}" for line in rules]
     return lines
 
@@ -28,6 +28,21 @@ def _named(one: Object, most: int) -> Iterator[str]:
     name = one["metadata"]["name"]
     if len(name) > most or not _DNS_1035.fullmatch(name):
         yield f"a name is a DNS label of at most {most} characters that begins with a letter"
+
+
+def _standing(one: Object) -> Iterator[str]:
+    yield from (*_named(one, 53), *_cluster(one["spec"]))
+
+
+def _cron(one: Object) -> Iterator[str]:
+    """`ValidateRayCronJobSpec`; the schedule has five fields, or is one of cron's words."""
+    yield from _named(one, 36)
+    spec = one["spec"]
+    if "TZ" in spec["schedule"]:
+        yield "a time zone is said by timeZone"
+    if not re.fullmatch(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([-\d*/,A-Za-z]+ ){4}[-\d*/,A-Za-z]+", spec["schedule"]):
+        yield f"{spec['schedule']!r} is no schedule"
+    yield from _job({"kind": "RayJob", "metadata": {"name": "job"}, "spec": spec["jobTemplate"]})
 
 
 def _job(one: Object) -> Iterator[str]:
@@ -39,6 +54,12 @@ def _job(one: Object) -> Iterator[str]:
         yield "it has neither a cluster nor a selector of one"
     if selected and not spec["clusterSelector"].get("ray.io/cluster"):
         yield "its selector names no cluster"
+    if selected and spec.get("backoffLimit"):
+        yield "backoffLimit never goes with clusterSelector"
+    if own is not None and own.get("upgradeStrategy"):
+        yield "upgradeStrategy never goes into a cluster that a RayJob makes"
+    if own is not None and own.get("authOptions", {}).get("enableK8sTokenAuth"):
+        yield "tokens of Kubernetes never go into a cluster that a RayJob makes"
     if spec.get("suspend") and selected:
         yield "suspend never goes with clusterSelector"
     if queued and selected:
@@ -131,3 +152,6 @@ def _cluster(spec: Object) -> Iterator[str]:
         each["name"] == "RAY_enable_autoscaler_v2" for each in head["template"]["spec"]["containers"][0].get("env", ())
     ):
         yield "the autoscaler's version is said, and there is none"
+
+
+RULES: dict[str, Callable[[Object], Iterator[str]]] = {"RayCluster": _standing, "RayJob": _job, "RayCronJob": _cron}

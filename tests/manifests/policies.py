@@ -18,14 +18,19 @@ PATH_NAME = re.compile(r"(_FILE|_PATH|PASSFILE|_MODE)$")
 SECRET_TEXT = re.compile(
     r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|Bearer [A-Za-z0-9._-]{12,}"
 )
-CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue"}
+CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue", "PriorityClass"}
 OUTSIDE = {"cortex-provider", "cortex-traces", "cortex-postgresql"}
 """Secrets that people make; README.md says how."""
+OF_KUBERAY = {"cortex"}
+"""Secret with Ray's token, that the operator makes for a cluster of this name."""
 PRIVATE = {
     "0.0.0.0/0": {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"},
     "::/0": {"fc00::/7", "fe80::/10"},
 }
 """What is not the Internet: addresses of other networks of one's own, and a cloud's metadata."""
+DISK = ("ephemeral-storage",)
+"""Asked for by whoever writes into an emptyDir: on a full node, pods that use more than they asked for are evicted first
+(kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction)."""
 MARGIN_S = 30
 """Between the end of a hook and the end of the grace: Ray itself must end."""
 
@@ -66,9 +71,13 @@ def _pod(pod: Object, name: str) -> Iterator[str]:
             yield f"volume {volume['name']} is a folder of the node"
         if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
             yield f"volume {volume['name']} may fill the node's disk"
+    volumes = spec.get("volumes", ())
+    disks = {each["name"] for each in volumes if "emptyDir" in each and each["emptyDir"].get("medium") != "Memory"}
     containers = [*spec["containers"], *spec.get("initContainers", ())]
     for container in containers:
         yield from (f"container {container['name']} {line}" for line in _container(container))
+        if disks & {each["name"] for each in container.get("volumeMounts", ())}:
+            yield from (f"container {container['name']} {line}" for line in _bounded(container.get("resources", {}), DISK))
     if not name.endswith("-submitter"):
         for container in spec["containers"]:
             for probe in ("readinessProbe", "livenessProbe"):
@@ -105,9 +114,9 @@ def _sealed(own: Object) -> Iterator[str]:
         yield "has no seccomp profile"
 
 
-def _bounded(own: Object) -> Iterator[str]:
+def _bounded(own: Object, resources: tuple[str, ...] = ("cpu", "memory")) -> Iterator[str]:
     for kind in ("requests", "limits"):
-        for resource in ("cpu", "memory"):
+        for resource in resources:
             if resource not in own.get(kind, {}):
                 yield f"has no {kind} of {resource}"
 
@@ -146,7 +155,7 @@ def _refers(spec: Object, found: list[Object], owner: Object) -> Iterator[str]:
         )
         for each in container.get("env", ()):
             secret = each.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
-            if secret and secret not in OUTSIDE:
+            if secret and secret not in OUTSIDE | OF_KUBERAY:
                 yield f"nobody makes secret {secret}"
 
 
@@ -184,6 +193,8 @@ def _ray(one: Object) -> Iterator[str]:
     )
     if one["kind"] == "RayJob":
         yield from _job(one)
+    if one["kind"] == "RayCronJob":
+        yield from _cron(one["spec"]["jobTemplate"])
     if not cluster:
         return
     if cluster.get("authOptions", {}).get("mode") != "token":
@@ -194,7 +205,11 @@ def _ray(one: Object) -> Iterator[str]:
         own = cluster["autoscalerOptions"]
         yield from (
             f"its autoscaler {line}"
-            for line in (*_sealed(own.get("securityContext", {})), *_bounded(own.get("resources", {})))
+            for line in (
+                *_sealed(own.get("securityContext", {})),
+                *_bounded(own.get("resources", {})),
+                *(_bounded(own.get("resources", {}), DISK) if own.get("volumeMounts") else ()),
+            )
         )
     for name, pod in pod_templates(one):
         if name.endswith("-submitter"):
@@ -227,6 +242,20 @@ def _job(one: Object) -> Iterator[str]:
         yield "is another job in the journal"
     if "submitterPodTemplate" not in spec:
         yield "is submitted by a pod that nobody bounds"
+
+
+def _cron(spec: Object) -> Iterator[str]:
+    entry = spec.get("entrypoint", "")
+    if spec.get("jobId"):
+        yield "is submitted under one name each time: the second run would attach to the first"
+    if not re.search(r"--job \S*\$\(date ", entry):
+        yield "is the same job in the journal each time"
+    if "--accept-partial" not in entry.split():
+        yield "fails when it ends partial, and is begun again"
+    if "submitterPodTemplate" not in spec:
+        yield "is submitted by a pod that nobody bounds"
+    if not spec.get("deletionStrategy", {}).get("deletionRules"):
+        yield "leaves a RayJob behind each time"
 
 
 # -- the installation ------------------------------------------------------------------------------------------------

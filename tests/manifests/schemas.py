@@ -21,6 +21,7 @@ KUBERNETES = "1.37.0"
 CRDS = ROOT.parent / "shared" / "data" / "kuberay-crds"
 KEPT = Path(__file__).parent / "kept"
 RAY_KINDS = {"RayCluster": "ray.io_rayclusters.yaml", "RayJob": "ray.io_rayjobs.yaml"}
+SINCE_1_7 = json.loads((KEPT / "kuberay_since_1.7.json").read_text(encoding="utf-8"))["absent"]
 
 
 def findings(one: Object) -> list[str]:
@@ -28,11 +29,24 @@ def findings(one: Object) -> list[str]:
     return _found(json.dumps(one, sort_keys=True))
 
 
+def newer_than_1_6(one: Object) -> list[str]:
+    """The fields of a RayCluster or RayJob that KubeRay 1.6 does not know, as paths; empty for other kinds."""
+    spec = one["spec"] if one["kind"] == "RayCluster" else one.get("spec", {}).get("rayClusterSpec") or {}
+    return [".".join(path) for path in SINCE_1_7 if is_ray(one) and _has(spec, path)]
+
+
+def _has(value: Any, path: list[str]) -> bool:
+    if not path:
+        return True
+    each = value if isinstance(value, list) else [value]
+    return any(path[0] in one and _has(one[path[0]], path[1:]) for one in each)
+
+
 @functools.cache
 def _found(text: str) -> list[str]:
     one = json.loads(text)
     if is_ray(one):
-        return _said(_ray(one["kind"]), one) or _pods(one)
+        return _said(_cron() if one["kind"] == "RayCronJob" else _ray(one["kind"]), one) or _pods(one)
     kept = KEPT / f"{one['apiVersion'].replace('/', '_')}_{one['kind']}.json"
     if kept.exists():
         return _said(_kept(kept), one)
@@ -77,6 +91,15 @@ def _ray(kind: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(strict(version["schema"]["openAPIV3Schema"]))
 
 
+@functools.cache
+def _cron() -> jsonschema.Draft202012Validator:
+    """RayCronJob, whose ``jobTemplate`` is a RayJob's spec (kuberay, ray-operator/apis/ray/v1/raycronjob_types.go)."""
+    job: Any = _ray("RayJob").schema
+    made = json.loads((KEPT / "ray.io_v1_RayCronJob.json").read_text(encoding="utf-8"))
+    made["properties"]["spec"]["properties"]["jobTemplate"] = job["properties"]["spec"]
+    return jsonschema.Draft202012Validator(made)
+
+
 def strict(schema: Any) -> Any:
     """A structural schema of a CustomResourceDefinition as JSON Schema that refuses fields it does not name.
 
@@ -112,6 +135,10 @@ def pod_templates(one: Object) -> list[tuple[str, Object]]:
     spec, own = one.get("spec", {}), one["metadata"].get("name", "?")
     if one["kind"] in ("Deployment", "StatefulSet", "DaemonSet", "Job"):
         return [(own, spec["template"])]
+    if one["kind"] == "CronJob":
+        return [(f"{own}-submitter", spec["jobTemplate"]["spec"]["template"])]
+    if one["kind"] == "RayCronJob":
+        return pod_templates({"kind": "RayJob", "metadata": one["metadata"], "spec": spec["jobTemplate"]})
     found = []
     if one["kind"] == "RayJob" and "submitterPodTemplate" in spec:
         found.append((f"{own}-submitter", spec["submitterPodTemplate"]))

@@ -15,7 +15,7 @@ from tests.manifests import kuberay, policies, schemas
 from tests.manifests.rendering import K8S, Object, named, rendered
 from tests.manifests.test_valid import COMPONENTS, with_components
 
-INSTALLED = ["overlays/local", "overlays/production", "jobs", "kueue"]
+INSTALLED = ["overlays/local", "overlays/production", "jobs", "kueue", "schedules", "schedules/raycronjob"]
 
 
 @pytest.mark.parametrize("folder", INSTALLED)
@@ -79,6 +79,9 @@ CLUSTER = ("overlays/production", "RayCluster", "cortex")
 JOB = ("jobs", "RayJob", "labels")
 QUEUED = ("kueue", "RayJob", "labels")
 COLLECTOR = ("overlays/production", "Deployment", "cortex-collector")
+NIGHTLY = ("schedules", "CronJob", "labels")
+BY_KUBERAY = ("schedules/raycronjob", "RayCronJob", "labels")
+POD = "spec.jobTemplate.spec.template.spec."
 
 SCHEMA = [
     (CLUSTER, put(BRANCH + "containers.0.livenesProbe", {}), "livenesProbe"),
@@ -101,6 +104,11 @@ SCHEMA = [
     (("overlays/production", "PersistentVolumeClaim", "cortex-state"), put("spec.accessModes", "ReadWriteOnce"), "ReadWriteOnce"),
     (("kueue", "ClusterQueue", "cortex"), put("spec.queueingStrategy", "FIFO"), "FIFO"),
     (("kueue", "LocalQueue", "cortex"), put("spec.clusterQueue", None), "clusterQueue"),
+    (NIGHTLY, put("spec.concurrencyPolice", "Forbid"), "concurrencyPolice"),
+    (NIGHTLY, put(POD + "containers.0.volumeMount", []), "volumeMount"),
+    (BY_KUBERAY, put("spec.concurrencyPolicy", "Forbid"), "concurrencyPolicy"),
+    (BY_KUBERAY, put("spec.jobTemplate.entryPoint", "x"), "entryPoint"),
+    (BY_KUBERAY, put("spec.schedule", None), "schedule"),
 ]
 
 POLICY = [
@@ -118,6 +126,15 @@ POLICY = [
     (CLUSTER, put(BRANCH + "serviceAccountName", "nobody"), "account nobody is not here"),
     (CLUSTER, put(BRANCH + "containers.0.resources.limits.memory", None), "has no limits of memory"),
     (CLUSTER, put(BRANCH + "containers.0.resources.requests", None), "has no requests of cpu"),
+    (CLUSTER, put(BRANCH + "containers.0.resources.requests.ephemeral-storage", None), "has no requests of ephemeral-storage"),
+    (CLUSTER, put("spec.autoscalerOptions.resources.limits.ephemeral-storage", None), "its autoscaler has no limits of ephemeral-storage"),
+    (NIGHTLY, put(POD + "containers.0.resources.limits.ephemeral-storage", None), "has no limits of ephemeral-storage"),
+    (NIGHTLY, put(POD + "automountServiceAccountToken", None), "labels-submitter: has a token of the API server"),
+    (NIGHTLY, put(POD + "containers.0.env.4", {"name": "RAY_AUTH_TOKEN", "value": "x"}), "labels-submitter: container submit has RAY_AUTH_TOKEN in clear"),
+    (BY_KUBERAY, put("spec.jobTemplate.jobId", "labels"), "the second run would attach to the first"),
+    (BY_KUBERAY, put("spec.jobTemplate.entrypoint", "cortex batch -f x --job labels --accept-partial"), "is the same job in the journal each time"),
+    (BY_KUBERAY, put("spec.jobTemplate.deletionStrategy", None), "leaves a RayJob behind each time"),
+    (BY_KUBERAY, put("spec.jobTemplate.submitterPodTemplate", None), "is submitted by a pod that nobody bounds"),
     (CLUSTER, put(BRANCH + "containers.0.image", "cortex"), "has no fixed image: cortex"),
     (CLUSTER, put(BRANCH + "containers.0.image", "host:5000/cortex"), "has no fixed image"),
     (CLUSTER, put(BRANCH + "containers.0.image", "cortex:latest"), "has no fixed image: cortex:latest"),
@@ -181,6 +198,13 @@ OPERATOR = [
     (QUEUED, put("spec.rayClusterSpec.enableInTreeAutoscaling", True), "Kueue never goes with autoscaling"),
     (QUEUED, put("spec.deletionStrategy", {"deletionRules": [{"policy": "DeleteSelf", "condition": {"jobStatus": "FAILED"}}]}), "deletion rules never go with shutdownAfterJobFinishes"),
     (QUEUED, put("spec.deletionStrategy", {"onSuccess": {"policy": "DeleteCluster"}}), "has rules, or both"),
+    (JOB, put("spec.backoffLimit", 1), "backoffLimit never goes with clusterSelector"),
+    (QUEUED, put("spec.rayClusterSpec.upgradeStrategy", {"type": "Recreate"}), "upgradeStrategy never goes into a cluster that a RayJob makes"),
+    (QUEUED, put("spec.rayClusterSpec.authOptions.enableK8sTokenAuth", True), "tokens of Kubernetes never go"),
+    (BY_KUBERAY, put("metadata.name", "a" * 37), "at most 36 characters"),
+    (BY_KUBERAY, put("spec.schedule", "TZ=UTC 0 2 * * *"), "a time zone is said by timeZone"),
+    (BY_KUBERAY, put("spec.schedule", "0 2 * *"), "is no schedule"),
+    (BY_KUBERAY, put("spec.jobTemplate.suspend", True), "suspend never goes with clusterSelector"),
     (CLUSTER, put("spec.rayVersion", None), "a token needs rayVersion"),
     (CLUSTER, put("spec.headGroupSpec.resources", {"CPU": "1"}), "head says its resources twice"),
     (CLUSTER, put(BRANCH + "restartPolicy", "Always"), "branch is restarted beside the autoscaler"),
@@ -219,6 +243,29 @@ def test_a_mutation_is_caught_by_what_must_be_there(place, change, said):
 def test_a_mutation_is_caught_by_the_operators_rules(place, change, said):
     found, _ = changed(place, change)
     assert any(said in line for line in kuberay.findings(found)), kuberay.findings(found)
+
+
+def test_a_queue_covers_all_that_its_jobs_ask_for():
+    """Kueue never admits a job that asks for a resource which its queue does not name."""
+    found = rendered("kueue")
+    groups = named(found, "ClusterQueue", "cortex")["spec"]["resourceGroups"]
+    covered = {name for group in groups for name in group["coveredResources"]}
+    (job,) = [one for one in found if one["kind"] == "RayJob"]
+    asked = {name for _, pod in schemas.pod_templates(job) for each in pod["spec"]["containers"] for name in each["resources"]["requests"]}
+    assert asked <= covered
+
+
+def test_a_changed_cluster_is_made_anew_and_a_jobs_own_is_not():
+    assert named(rendered("overlays/production"), "RayCluster", "cortex")["spec"]["upgradeStrategy"] == {"type": "Recreate"}
+    assert "upgradeStrategy" not in named(rendered("kueue"), "RayJob", "labels")["spec"]["rayClusterSpec"]
+
+
+def test_a_head_goes_before_other_pods_and_belongs_to_the_whole_cluster(tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "priority")
+    classes = {one["metadata"]["name"]: one for one in found if one["kind"] == "PriorityClass"}
+    assert classes["cortex-head"]["value"] > classes["cortex-node"]["value"] and not any("namespace" in one["metadata"] for one in classes.values())
+    pods = schemas.pod_templates(named(found, "RayCluster", "cortex"))
+    assert [pod["spec"]["priorityClassName"] for _, pod in pods] == ["cortex-head", "cortex-node", "cortex-node"]
 
 
 def test_delete_workers_never_goes_with_autoscaling():

@@ -57,11 +57,19 @@ def test_what_is_rays_in_a_folder_is_valid(folder):
     assert complaints(rendered(folder), ray=True) == []
 
 
+NEWER = {"rocksdb": {"gcsFaultToleranceOptions.backend", "gcsFaultToleranceOptions.storage"}, "tls": {"tlsOptions"}}
+"""Fields that take a newer KubeRay than 1.6. All else is what the schemas of 1.6.0 to 1.7.0 take: they differ in few fields."""
+
+
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda path: path.name)
 @pytest.mark.parametrize("overlay", ["local", "production"])
 def test_a_component_fits_an_overlay(component, overlay, tmp_path):
     found = with_components(K8S / "overlays" / overlay, tmp_path, component)
     assert found != rendered(f"overlays/{overlay}")
+    newer = {field for one in found for field in schemas.newer_than_1_6(one)}
+    told = (component / "kustomization.yaml").read_text()
+    assert newer == NEWER.get(component.name, set()), "what KubeRay 1.6 does not know"
+    assert ("KubeRay 1.7 or later" in told and "--feature-gates=" in told) is bool(newer)
     assert complaints(found, ray=False) + complaints(found, ray=True) == []
 
 
@@ -70,6 +78,11 @@ def test_components_fit_together(tmp_path):
     cluster = named(found, "RayCluster", "cortex")["spec"]
     assert cluster["gcsFaultToleranceOptions"]["backend"] == "rocksdb"
     assert complaints(found, ray=False) + complaints(found, ray=True) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_are_what_kuberay_1_6_takes(folder):
+    assert [field for one in rendered(folder) for field in schemas.newer_than_1_6(one)] == []
 
 
 def test_every_manifest_is_in_a_folder_that_is_rendered():

@@ -34,7 +34,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _RETRIES = 2
 """Retries of a job with a cluster of its own. Each creates a new cluster, and resumes from the journal."""
 QUEUE = "kueue.x-k8s.io/queue-name"
-_RESOURCES = {"cpu": "500m", "memory": "512Mi"}
+_RESOURCES = {"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi"}
 _SEALED = {
     "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True,
     "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
@@ -180,8 +180,13 @@ def _put_image(spec: Mapping[str, Any], image: str) -> None:
 
 
 def _own(wanted: RayJobSpec) -> dict[str, Any]:
-    """Return the spec of the cluster of the job's own, with the job's files on the head."""
+    """Return the spec of the cluster of the job's own, with the job's files on the head.
+
+    Without ``upgradeStrategy``: KubeRay refuses it in a cluster that a RayJob makes (ray-operator,
+    controllers/ray/utils/validation.go, ValidateRayClusterUpgradeOptions).
+    """
     spec = copy.deepcopy(dict(wanted.own or {}))
+    spec.pop("upgradeStrategy", None)
     _put_image(spec, wanted.image)
     if wanted.queue:  # Kueue counts a cluster at its largest size for its whole life
         spec.pop("autoscalerOptions", None)
