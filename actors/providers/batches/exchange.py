@@ -17,10 +17,12 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from actors.ports.message_batches import BatchStatus
+from actors.providers.batches.result_lines import UnreadableLine
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
 from actors.providers.transport.failures import SHOULD_RETRY, FailureReader
+from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
 PAGE: Final = 100
@@ -29,6 +31,10 @@ LINES_MAX: Final = 200_000
 """Lines of results of one batch at most: twice the requests that a batch may hold
 (https://docs.anthropic.com/en/docs/build-with-claude/batch-processing: 100,000)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+Outcome = tuple[str, Reply | Failure]
+"""Custom id of a request, and its reply or failure."""
 
 
 class NoName(ValueError):
@@ -181,6 +187,33 @@ class BatchClient:
                     yield line
         except Exception as error:
             yield self._failures.of_exception(error)
+
+    async def _outcomes(
+        self, lines: AsyncIterator[bytes | Failure], read: Callable[[bytes], Outcome]
+    ) -> AsyncIterator[Outcome | None]:
+        """Yield custom id and outcome of each line of results; the id is empty, and the outcome the last one, where
+        reading them fails.
+
+        None stands for a line that cannot be read and names no request, and for a last line without its end, which may
+        be whole when it is read again. ``read`` raises UnreadableLine.
+        """
+        flawed: UnreadableLine | None = None
+        async for line in lines:
+            if flawed is not None:  # another line came, be it an empty one: it was whole
+                told = self._failures.unreadable(str(flawed), 200, True)
+                yield (flawed.custom_id, told) if flawed.custom_id else None
+                flawed = None
+            if isinstance(line, Failure):
+                yield "", line
+                return
+            if not line.strip():
+                continue
+            try:
+                yield read(line)
+            except UnreadableLine as error:
+                flawed = error
+        if flawed is not None:
+            yield None
 
     async def _refused(self, answer: aiohttp.ClientResponse, known: str) -> Failure:
         data = b""

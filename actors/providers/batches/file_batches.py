@@ -128,8 +128,8 @@ class FileBatches(BatchClient):
         """Return what is said of a batch. Raises the errors of msgspec, and ValueError."""
         raise NotImplementedError
 
-    def _result(self, line: bytes) -> tuple[str, Reply | Failure] | None:
-        """Return custom id and outcome of a line of results; None for a line that names no request."""
+    def _result(self, line: bytes) -> tuple[str, Reply | Failure]:
+        """Return custom id and outcome of a line of results. Raises UnreadableLine."""
         raise NotImplementedError
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
@@ -190,20 +190,25 @@ class FileBatches(BatchClient):
         return answer if isinstance(answer, Failure) else None
 
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
-        """Yield results as their lines are read, answers first; none is kept."""
+        """Yield results as their lines are read, answers first; none is kept.
+
+        Nothing is told of the rest where a line could not be read whose request is not known: it may be any of them,
+        and paid for.
+        """
         batch = await self._batch(name)
         if isinstance(batch, Failure):
             yield "", batch
             return
+        all_known = True
         for file in batch.outputs:
-            async for line in self._content(file):
-                if isinstance(line, Failure):
-                    yield "", line
+            async for found in self._outcomes(self._content(file), self._result):
+                if found is None:
+                    all_known = False
+                    continue
+                yield self._told(*found)
+                if not found[0]:
                     return
-                found = self._result(line)
-                if found is not None:
-                    yield self._told(*found)
-        if batch.rest is not None:
+        if batch.rest is not None and all_known:
             yield THE_REST, batch.rest
 
     def _told(self, custom_id: str, outcome: Reply | Failure) -> tuple[str, Reply | Failure]:

@@ -7,10 +7,11 @@ The form: https://platform.openai.com/docs/guides/batch; a request that was refu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from actors.providers.batches.result_lines import line_in
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.messages.batch_results import canceled, expired
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
@@ -28,11 +29,6 @@ _EXPIRED: Final = "batch_expired"
 _CANCELLED: Final = frozenset({"batch_cancelled", "batch_canceled"})
 
 
-class _Error(msgspec.Struct):
-    code: str | None = None
-    message: str | None = None
-
-
 class _Response(msgspec.Struct):
     status_code: int = 0
     body: msgspec.Raw = msgspec.Raw(b"")
@@ -41,13 +37,14 @@ class _Response(msgspec.Struct):
 class _Line(msgspec.Struct):
     custom_id: str
     response: _Response | None = None
-    error: _Error | None = None
+    error: Any = None
+    """Object with code and message; a text or anything else at servers that follow OpenAI."""
 
 
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-def read_chat_result(line: bytes, failures: FailureReader) -> tuple[str, Reply | Failure] | None:
+def read_chat_result(line: bytes, failures: FailureReader) -> tuple[str, Reply | Failure]:
     """Return custom id and outcome of a line with an answer of chat completions, as ``read_line`` does."""
     return read_line(line, failures, read_chat)
 
@@ -60,18 +57,12 @@ def read_chat(body: bytes, kept: bool) -> Reply:
 
 def read_line(
     line: bytes, failures: FailureReader, read: Callable[[bytes, bool], Reply]
-) -> tuple[str, Reply | Failure] | None:
-    """Return custom id and outcome of a line; None for a blank line, or one that names no request. ``read``: as
-    ``LineForm.read``.
+) -> tuple[str, Reply | Failure]:
+    """Return custom id and outcome of a line. ``read``: as ``LineForm.read``. Raises UnreadableLine.
 
     A request that failed or was not worked off was not paid for.
     """
-    if not line.strip():
-        return None
-    try:
-        found = _LINE.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # its request counts as one that has no line
+    found = line_in(line, _LINE, "custom_id", len(LINE_MARK))
     mark, custom_id = found.custom_id[:1], found.custom_id[1:]
     return custom_id, _outcome(found, mark == KEPT_MARK, failures, read)
 
@@ -81,13 +72,13 @@ def _outcome(
 ) -> Reply | Failure:  # fmt: skip
     response = found.response
     if response is None:
-        error = found.error or _Error()
-        if error.code == _EXPIRED:
+        code, message = _named(found.error)
+        if code == _EXPIRED:
             return expired()
-        if error.code in _CANCELLED:
+        if code in _CANCELLED:
             return canceled()
-        text = error.message or f"the provider gave no message but {error.code!r}"
-        return Failure(FailureKind.TRANSIENT, failures.line(text), 500, failures.redact(error.code or "")[:100])
+        text = message or f"the provider gave no message but {code or None!r}"
+        return Failure(FailureKind.TRANSIENT, failures.line(text), 500, failures.redact(code)[:100])
     body = bytes(response.body)
     if not 200 <= response.status_code < 300:
         failure = failures.of_response(response.status_code, {}, body)
@@ -101,3 +92,11 @@ def _outcome(
         return failures.of_stream_error(error, response.status_code, {})
     except UnreadableResponse as error:
         return failures.unreadable(str(error), 200, isinstance(error, UnreadableAnswer))
+
+
+def _named(error: Any) -> tuple[str, str]:
+    """Return code and message of the error of a line, whatever form it has; empty: it has none."""
+    if isinstance(error, dict):
+        code, message = error.get("code"), error.get("message")
+        return "" if code is None else str(code), message if isinstance(message, str) else ""
+    return "", error if isinstance(error, str) else ""

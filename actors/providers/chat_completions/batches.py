@@ -47,7 +47,7 @@ class OpenAIBatches(FileBatches):
     def _batch_in(self, data: bytes) -> BatchOfFiles:
         return msgspec.json.decode(data, type=_Batch).known()
 
-    def _result(self, line: bytes) -> tuple[str, Reply | Failure] | None:
+    def _result(self, line: bytes) -> tuple[str, Reply | Failure]:
         return read_line(line, self._failures, self._lines_as.read)
 
     async def _page(self, token: str, size: int) -> tuple[list[BatchStatus], str] | Failure:

@@ -98,7 +98,7 @@ def _quick(body: bytes) -> Reply | None:
     byte, by test."""
     try:
         found = _TEXT_COMPLETION.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     choice, counts = found.choices[0], found.usage
     text, prompt, output = choice.message.content, counts.prompt_tokens, counts.completion_tokens

@@ -24,6 +24,7 @@ import msgspec
 from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.batches.exchange import NoName, path_of
 from actors.providers.batches.file_batches import BatchOfFiles, FileBatches
+from actors.providers.batches.result_lines import line_in
 from actors.providers.client.canonical_request import model_in
 from actors.providers.gemini.generate_request import generate_body
 from actors.providers.gemini.generate_response import read_generated
@@ -141,13 +142,8 @@ class GeminiBatches(FileBatches):
         async for line in self._lines(path, {"alt": "media"}):
             yield line
 
-    def _result(self, line: bytes) -> tuple[str, Reply | Failure] | None:
-        if not line.strip():
-            return None
-        try:
-            found = _RESULT.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None  # its request counts as one that has no line
+    def _result(self, line: bytes) -> tuple[str, Reply | Failure]:
+        found = line_in(line, _RESULT, "key")
         return found.key, self._outcome(found)
 
     def _outcome(self, found: _Result) -> Reply | Failure:

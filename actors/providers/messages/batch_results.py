@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
+from actors.providers.batches.result_lines import line_in
 from actors.providers.messages.response import read_message
 from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
-from actors.providers.transport.json_text import plain_value
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -47,23 +47,15 @@ class _Line(msgspec.Struct):
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
-    """Return custom id and outcome of a line; None for a blank line, or one that names no request.
+def read_result(line: bytes) -> tuple[str, Reply | Failure]:
+    """Return custom id and outcome of a line. Raises UnreadableLine.
 
     A request that errored, expired or was cancelled was not paid for
     (https://platform.claude.com/docs/en/build-with-claude/batch-processing). None of them has an HTTP status. One that
     errored gets the status that its error type has in a plain response, unless that means that it may be billed. The
     provider's words are returned unchanged, whatever they quote.
     """
-    if not line.strip():
-        return None
-    try:
-        found = _LINE.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            found = _LINE.decode(plain_value(line))
-        except (msgspec.DecodeError, UnreadableResponse):
-            return None  # its request counts as one that has no line
+    found = line_in(line, _LINE, "custom_id")
     return found.custom_id, _outcome(found.result)
 
 

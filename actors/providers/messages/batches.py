@@ -63,11 +63,7 @@ class ProviderBatches(BatchClient):
         except NoName as error:
             yield "", self._no_name(error)
             return
-        async for line in self._lines(path):
-            if isinstance(line, Failure):
-                yield "", line
-                return
-            found = read_result(line)
+        async for found in self._outcomes(self._lines(path), read_result):
             if found is not None:
                 yield found[0], self._redacted(found[1])
 

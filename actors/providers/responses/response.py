@@ -74,7 +74,7 @@ def _quick(body: bytes) -> Reply | None:
     byte, by test."""
     try:
         found = _TEXT_RESPONSE.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     text, counts = found.output[0].content[0].text, found.usage
     if not text or not found.id or counts.input_tokens + counts.output_tokens != counts.total_tokens:

@@ -41,7 +41,7 @@ RESULTS: list[tuple[dict[str, Any], FailureKind, int, str, str]] = [
 
 def _outcome(result: dict[str, Any]) -> Reply | Failure:
     found = read_result(msgspec.json.encode({"custom_id": "a", "result": result}))
-    assert found is not None and found[0] == "a"
+    assert found[0] == "a"
     return found[1]
 
 

@@ -306,7 +306,7 @@ def test_the_price_of_the_batch_road_comes_from_the_price_data() -> None:
 def test_no_row_of_a_batch_that_errored_may_be_billed(kind: str) -> None:
     facts = {"custom_id": "a", "result": {"type": "errored", "error": {"type": "error", "error": {"type": kind}}}}
     found = read_result(msgspec.json.encode(facts))
-    assert found is not None and isinstance(found[1], Failure)
+    assert isinstance(found[1], Failure)
     assert not found[1].may_be_billed and found[1].error_type == kind
 
 
@@ -325,7 +325,7 @@ def test_no_row_of_a_batch_that_errored_may_be_billed(kind: str) -> None:
 )
 def test_a_line_with_a_flaw_beside_its_answer_is_kept(made: bytes, text: str | None) -> None:
     found = read_result(made)
-    assert found is not None and found[0] == "a"
+    assert found[0] == "a"
     if text is None:
         assert isinstance(found[1], Failure)
         assert (found[1].kind, found[1].answer_came) == (FailureKind.UNREADABLE, True)

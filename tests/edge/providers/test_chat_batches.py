@@ -14,6 +14,7 @@ import pytest
 
 from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
 from actors.providers.batches.file_batches import FOREIGN
+from actors.providers.batches.result_lines import UnreadableLine
 from actors.providers.chat_completions.batch_results import read_chat_result
 from actors.providers.chat_completions.client import ChatModel, model_of
 from actors.providers.chat_completions.errors import ChatFailures
@@ -218,13 +219,29 @@ LINES: list[tuple[dict[str, Any], FailureKind, bool]] = [
 def test_the_failure_in_a_line(line: dict[str, Any], kind: FailureKind, billed: bool) -> None:
     failures = ChatFailures(row_of("openai"), lambda text: text)
     found = read_chat_result(msgspec.json.encode({"custom_id": "ca", "id": "b"} | line), failures)
-    assert found is not None and found[0] == "a" and isinstance(found[1], Failure)
+    assert found[0] == "a" and isinstance(found[1], Failure)
     assert (found[1].kind, found[1].may_be_billed) == (kind, billed)
 
 
-@pytest.mark.parametrize("line", [b"", b" \n", b"no json", b'{"id":"x"}'])
-def test_a_line_without_a_request_is_left_out(line: bytes) -> None:
-    assert read_chat_result(line, ChatFailures(row_of("openai"), lambda text: text)) is None
+@pytest.mark.parametrize(
+    ("line", "custom_id"),
+    [
+        (b"no json", ""), (b'{"id":"x"}', ""), (b'{"custom_id":7}', ""), (b'{"custom_id":"ca"', "a"),
+        (b'{"custom_id":"ca","response":7}', "a"), (b'{"custom_id":"ca","custom_id":"cb"', ""),
+        (b'{"custom_id":"ca","response":"\\"custom_id\\":\\"cb\\"', "a"),
+    ],
+)  # fmt: skip
+def test_a_line_that_cannot_be_read_names_its_request_where_it_can(line: bytes, custom_id: str) -> None:
+    with pytest.raises(UnreadableLine) as caught:
+        read_chat_result(line, ChatFailures(row_of("openai"), lambda text: text))
+    assert caught.value.custom_id == custom_id and line.decode() in str(caught.value)
+
+
+def test_the_error_of_a_line_may_have_any_form() -> None:
+    failures = ChatFailures(row_of("openai"), lambda text: text)
+    for error, text in (("no such model", "no such model"), ({"code": 404, "message": "gone"}, "gone"), ([1], "gave no message")):
+        outcome = read_chat_result(msgspec.json.encode({"custom_id": "ca", "error": error}), failures)[1]
+        assert isinstance(outcome, Failure) and text in outcome.message and not outcome.may_be_billed
 
 
 def test_the_price_is_half() -> None:

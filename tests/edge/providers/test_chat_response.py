@@ -146,6 +146,11 @@ def test_a_byte_order_mark_is_passed_over() -> None:
     assert read_completion(b"\xef\xbb\xbf" + compact(completion({"content": "a"}))).text == "a"
 
 
+def test_a_text_that_is_no_utf_8_is_kept() -> None:
+    body = compact(completion({"content": "yes"})).replace(b'"yes"', b'"yes \xff"')
+    assert read_completion(body).text == "yes \ufffd"
+
+
 def test_the_fast_path_reads_the_same_reply() -> None:
     for text, reason, output, cached, thought, refusal, stopped in itertools.product(
         ("hi", "", "é\n\"\ud83d\ude00"), ("stop", "length"), (3, 0), (0, 4), (0, 5), (None, "No."), (None, "END", 7)

@@ -26,6 +26,7 @@ from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, http
 
+K = FailureKind
 KEY = "sk-made-up-0123456789"
 SOON = SimulatorSettings(error=0.0, batch_ms=5)
 BELOW = {"gemini": "/v1beta/openai"}
@@ -236,6 +237,75 @@ async def test_a_batch_of_gemini_that_expired_after_answers_says_nothing_of_the_
         model = client("gemini", server.url)
         assert await results(model.batches, "b1") == {}
         await model.close()
+
+
+def text(content: bytes) -> Answer:
+    return [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content) + content]
+
+
+COMPLETION = b'{"id":"x","choices":[{"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}]}'
+GENERATED = b'{"candidates":[{"content":{"parts":[{"text":"yes"}]},"finishReason":"STOP"}]}'
+PARTS = {
+    "mistral": (b'{"custom_id":"c%s","response":{"status_code":200,"body":', COMPLETION, b"}}"),
+    "gemini": (b'{"key":"%s","response":', GENERATED, b"}"),
+}
+"""Beginning of a line of results, with the place of its request, an answer, and the end."""
+GONE: list[tuple[str, Any, bool]] = [
+    ("whole", lambda head, answer, tail: head + answer + tail, True),
+    ("after a byte order mark", lambda head, answer, tail: b"\xef\xbb\xbf" + head + answer + tail, True),
+    ("with a text that is no UTF-8", lambda head, answer, tail: head + answer.replace(b"yes", b"yes\xff") + tail, True),
+    ("without its end", lambda head, answer, tail: head + answer, True),
+    ("of another form", lambda head, answer, tail: head.replace(b'"response":{', b'"response":[{') + answer + tail, True),
+    ("with a comma too few", lambda head, answer, tail: head.replace(b",", b" ") + answer + tail, True),
+    ("of no JSON", lambda head, answer, tail: b"upstream timed out", False),
+    ("that names two requests", lambda head, answer, tail: head + head.replace(b"r1", b"r7") + answer + tail, False),
+]
+"""Lines of a result that was paid for, and whether the line tells whose it is."""
+
+
+@pytest.mark.parametrize("provider", PARTS)
+@pytest.mark.parametrize(("what", "spoiled", "known"), GONE)
+async def test_a_line_that_cannot_be_read_is_never_told_as_unpaid(provider: str, what: str, spoiled: Any, known: bool) -> None:
+    """A batch expired after two answers of three, and one of its lines is spoiled."""
+    head, answer, tail = PARTS[provider]
+    lines = [head % b"r0" + answer + tail, spoiled(head % b"r1", answer, tail)]
+    about = job("TIMEOUT_EXCEEDED", output_file="out") if provider == "mistral" else operation(
+        "EXPIRED", output={"responsesFile": "files/out"}, batchStats={"requestCount": "3", "successfulRequestCount": "2"}
+    )
+
+    def script(asked: Asked) -> Answer:
+        if "out" not in asked.target:
+            return http(about)
+        return text(b"\n".join([lines[1], lines[0], b""]))
+
+    with served(script) as server:
+        model = client(provider, server.url)
+        found = await results(model.batches, "b1")
+        await model.close()
+    assert isinstance(found["r0"], Reply), "a line beside it is read"
+    if known:
+        told = found["r1"]
+        assert isinstance(told, Reply) or (told.kind, told.may_be_billed, told.answer_came) == (K.UNREADABLE, True, True)
+        assert isinstance(told, Reply) or "yes" in told.message, "what can be shown of it is kept"
+        assert found[THE_REST].kind is K.EXPIRED and not found[THE_REST].may_be_billed
+    else:
+        assert found.keys() == {"r0"}, "the rest may hold it: each counts as a request without a line, which may be paid"
+
+
+@pytest.mark.parametrize("provider", PARTS)
+@pytest.mark.parametrize("whole", [True, False])
+async def test_results_that_are_cut_in_their_last_line_are_read_again(provider: str, whole: bool) -> None:
+    """Nothing is told of the rest, nor of the cut line, so that the results have fewer lines than the batch requests."""
+    head, answer, tail = PARTS[provider]
+    about = job("TIMEOUT_EXCEEDED", output_file="out") if provider == "mistral" else operation(
+        "EXPIRED", output={"responsesFile": "files/out"}
+    )
+    second = head % b"r1" + answer + (tail if whole else b"")
+    with served(lambda asked: text(head % b"r0" + answer + tail + b"\n" + second) if "out" in asked.target else http(about)) as server:
+        model = client(provider, server.url)
+        found = await results(model.batches, "b1")
+        await model.close()
+    assert found.keys() == ({"r0", "r1", THE_REST} if whole else {"r0"})
 
 
 @EACH

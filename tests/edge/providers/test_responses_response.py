@@ -149,6 +149,11 @@ def test_the_fast_path_reads_the_same_reply(text: str) -> None:
     assert read_response(compact(whole)) == read_response(compact(whole | {"incomplete_details": {}, "output": [said(text), 7]}))
 
 
+def test_a_text_that_is_no_utf_8_is_kept() -> None:
+    body = compact(response(said("yes"))).replace(b'"yes"', b'"yes \xff"')
+    assert read_response(body).text == "yes \ufffd"
+
+
 def test_a_byte_order_mark_and_a_wrapped_response_are_read() -> None:
     assert read_response(b"\xef\xbb\xbf" + compact(response(said("a")))).text == "a"
     assert read_response(compact({"type": "response.completed", "response": response(said("a"))})).text == "a"
