@@ -18,7 +18,7 @@ message batches do not obey `false`: to ask for the state or the results again c
 
 from __future__ import annotations
 
-from policies.failures.failure import FailureKind
+from policies.failures.failure import Failure, FailureKind
 
 
 def obeyed(kind: FailureKind, told: str, wait_s: float | None) -> FailureKind:
@@ -31,3 +31,10 @@ def obeyed(kind: FailureKind, told: str, wait_s: float | None) -> FailureKind:
     if told == "false" and kind is FailureKind.THROTTLED and wait_s is None:
         return FailureKind.BLOCKED
     return kind
+
+
+def refuses_request(failure: Failure) -> bool:
+    """Return whether a response says that the request itself is wrong, also where its header has it repeated as it is.
+    The same request in another spelling may then be right."""
+    told = failure.kind is FailureKind.TRANSIENT and failure.status in (400, 422)
+    return failure.kind is FailureKind.REJECTED or told

@@ -12,7 +12,7 @@ from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
 from actors.providers.chat_completions.batch_results import read_chat
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
-from actors.providers.chat_completions.errors import ChatFailures, refuses_field
+from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
@@ -51,7 +51,9 @@ def _body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
 def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
     if variant.counts_streams and refuses_field(outcome, "stream_options"):
         return variant._replace(counts_streams=False)
-    return variant._replace(bound=_OTHER_BOUND[variant.bound]) if refuses_field(outcome, variant.bound) else None
+    other = _OTHER_BOUND[variant.bound]
+    unlike = refuses_field(outcome, variant.bound) or asks_for_field(outcome, other)
+    return variant._replace(bound=other) if unlike else None
 
 
 def declined(outcome: Failure, body: bytes) -> Reply | Failure:

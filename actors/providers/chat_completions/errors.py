@@ -25,6 +25,7 @@ from actors.providers.transport.failures import FailureReader, Redactor, error_i
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.told_retry import refuses_request
 
 _STATUSES: Final = frozenset({400, 403, 404, 413, 422, 429, 500})
 _REFUSED_WORDS: Final = re.compile(
@@ -212,10 +213,18 @@ def wait_in(body: bytes, headers: Mapping[str, str]) -> float | None:
 
 def refuses_field(outcome: object, field: str) -> bool:
     """Return whether a request was refused because it holds this field (`max_tokens`, `stream_options`, …)."""
-    if not isinstance(outcome, Failure) or outcome.kind is not FailureKind.REJECTED:
+    if not isinstance(outcome, Failure) or not refuses_request(outcome) or outcome.status not in (400, 422):
         return False
     named = re.search(rf"\b{field}\b", outcome.message) is not None
-    return named and outcome.status in (400, 422) and _UNKNOWN_FIELD.search(outcome.message) is not None
+    return named and _UNKNOWN_FIELD.search(outcome.message) is not None
+
+
+def asks_for_field(outcome: object, field: str) -> bool:
+    """Return whether a request was refused because it lacks this field, which holds under another name what it has."""
+    if not isinstance(outcome, Failure) or not refuses_request(outcome) or outcome.status not in (400, 422):
+        return False
+    asked = rf"\b(?:use|requires?|expects?|needs?)\W{{1,3}}{field}\b|\b{field}\W{{1,3}}(?:instead|is required)\b"
+    return re.search(asked, outcome.message, re.IGNORECASE) is not None
 
 
 def _bounded(seconds: float | None) -> float | None:

@@ -22,7 +22,8 @@ from cortex.values.bounds.counts import count_of
 from cortex.values.canonical import END_TURN
 from cortex.values.chat_form.completion import EMBEDDING_LIST
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage, canonical_reply
-from policies.failures.failure import Failure, FailureKind
+from policies.failures.failure import Failure
+from policies.failures.told_retry import refuses_request
 
 BASE64, NUMBERS = "base64", "numbers"
 """Spellings of a request: vectors as base64, or as the server has them."""
@@ -58,7 +59,7 @@ def vectors_body(body: bytes, streamed: bool, variant: str) -> bytes:
 def other_format(variant: str, outcome: Failure) -> str | None:
     """Return the other spelling where the server refuses base64; None for any other failure."""
     text = outcome.message.lower()
-    refused = outcome.kind is FailureKind.REJECTED and any(word in text for word in _REFUSES)
+    refused = refuses_request(outcome) and any(word in text for word in _REFUSES)
     return NUMBERS if variant == BASE64 and refused else None
 
 

@@ -31,6 +31,7 @@ from cortex.values.chat_form.request import RESPONSES_MARK
 from cortex.values.reply import Reply
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.told_retry import refuses_request
 
 RESPONSES: Final = "/responses"
 COUNTER: Final = "/responses/input_tokens"
@@ -53,7 +54,7 @@ def _body(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
 
 
 def _other(variant: ResponsesVariant, outcome: Failure) -> ResponsesVariant | None:
-    refused = outcome.kind is FailureKind.REJECTED and _UNREADABLE_THOUGHTS.search(outcome.message)
+    refused = refuses_request(outcome) and _UNREADABLE_THOUGHTS.search(outcome.message)
     return ResponsesVariant(thoughts=False) if refused and variant.thoughts else None
 
 

@@ -95,10 +95,14 @@ async def test_each_failure_has_its_kind(answer: Answer, kind: FailureKind, came
     assert isinstance(found, Failure) and (found.kind, found.answer_came) == (kind, came)
 
 
-async def test_a_model_that_wants_the_other_bound_gets_it_from_then_on() -> None:
+@pytest.mark.parametrize("told", [{}, {"x_should_retry": "true"}, {"x_should_retry": "false"}])
+@pytest.mark.parametrize(
+    "words", ["Unsupported parameter: 'max_tokens' is not supported with this model.", "Use `max_completion_tokens` instead."]
+)
+async def test_a_model_that_wants_the_other_bound_gets_it_from_then_on(words: str, told: dict[str, str]) -> None:
     def script(asked: Asked) -> Answer:
         if "max_tokens" in asked.json:
-            return http(openai("Unsupported parameter: 'max_tokens' is not supported with this model."), 400)
+            return http(openai(words), 400, **told)
         return http(YES)
 
     with served(script) as server:
@@ -131,6 +135,15 @@ async def test_a_server_that_refuses_both_bounds_is_asked_twice_and_no_more() ->
     found, requests, _ = await asked(lambda a: http(openai(f"Unsupported: {[n for n in a.json if 'max_' in n]}"), 400))
     assert isinstance(found, Failure) and found.kind is FailureKind.REJECTED
     assert len(requests) == 2
+
+
+async def test_a_refusal_that_is_to_be_repeated_is_asked_in_both_spellings_and_left_to_the_retries() -> None:
+    def script(asked: Asked) -> Answer:
+        return http(openai(f"Unsupported: {[n for n in asked.json if 'max_' in n]}"), 400, x_should_retry="true")
+
+    found, requests, _ = await asked(script)
+    assert isinstance(found, Failure) and found.kind is FailureKind.TRANSIENT
+    assert [[n for n in each.json if "max_" in n] for each in requests] == [["max_tokens"], ["max_completion_tokens"]]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.providers.chat_completions.errors import ChatFailures, refuses_field
+from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.registry import row_of
 from actors.providers.remedies import CHAT_ADDRESS, MODEL
@@ -168,7 +168,23 @@ def test_the_wait_that_is_asked_for(body: Any, headers: dict[str, str], wait_s: 
     ],
 )  # fmt: skip
 def test_a_refusal_of_a_field(message: str, status: int, field: str, refused: bool) -> None:
-    assert refuses_field(read(status, openai(message)), field) == refused
+    for told in ({}, {"x_should_retry": "true"}, {"x_should_retry": "false"}):
+        assert refuses_field(read(status, openai(message), **told), field) == refused
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "asked"),
+    [
+        ("Use 'max_completion_tokens' instead.", 400, True),
+        ("this model requires max_completion_tokens", 422, True),
+        ("max_completion_tokens is required", 400, True),
+        ("max_completion_tokens is too large: 9000", 400, False),
+        ("Use max_completion_tokens_v2", 400, False),
+        ("Use max_completion_tokens", 500, False),
+    ],
+)
+def test_a_refusal_that_asks_for_another_field(message: str, status: int, asked: bool) -> None:
+    assert asks_for_field(read(status, openai(message)), "max_completion_tokens") == asked
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------------

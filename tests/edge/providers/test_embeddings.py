@@ -91,9 +91,10 @@ async def test_vectors_are_asked_for_as_base64() -> None:
     assert requests[0].json == {"input": ["a", "b"], "model": "m", "encoding_format": "base64"}
 
 
-async def test_a_server_that_refuses_base64_is_asked_for_numbers() -> None:
+@pytest.mark.parametrize("told", [{}, {"x_should_retry": "true"}])
+async def test_a_server_that_refuses_base64_is_asked_for_numbers(told: dict[str, str]) -> None:
     refusal = {"object": "error", "message": "base64 encoding is not currently supported", "code": 400}
-    found, requests = await asked(http(compact(refusal), status=400), http(answer([1, 0.5], [0.25, -1])))
+    found, requests = await asked(http(compact(refusal), status=400, **told), http(answer([1, 0.5], [0.25, -1])))
     assert isinstance(found, Reply) and vectors_in(found.body) == [ONE, TWO]
     assert "encoding_format" not in requests[1].json
 

@@ -131,11 +131,12 @@ async def test_a_prompt_that_a_filter_declines_is_a_refusal_not_a_failure(answer
     assert isinstance(found, Reply) and (found.ending, found.usage, found.model) == (Ending.REFUSED, usage, "gpt")
 
 
-async def test_thoughts_that_the_server_cannot_read_are_left_out_from_then_on() -> None:
+@pytest.mark.parametrize("told", [{}, {"x_should_retry": "true"}])
+async def test_thoughts_that_the_server_cannot_read_are_left_out_from_then_on(told: dict[str, str]) -> None:
     def script(asked: Asked) -> Answer:
         if any(item.get("type") == "reasoning" for item in asked.json["input"]):
             text = "The encrypted content gAAA...DQ== could not be verified."  # openai/codex#8145
-            return http(openai(text, code="invalid_encrypted_content"), 400)
+            return http(openai(text, code="invalid_encrypted_content"), 400, **told)
         return http(YES)
 
     with served(script) as server:

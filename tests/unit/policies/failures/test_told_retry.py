@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policies.failures.failure import RULES, FailureKind
-from policies.failures.told_retry import obeyed
+from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.told_retry import obeyed, refuses_request
 
 K = FailureKind
 CHANGED = {
@@ -33,3 +33,11 @@ def test_what_must_not_be_repeated_is_not_and_what_may_be_is(kind: FailureKind, 
         again = RULES[obeyed(kind, "false", wait_s)].again
         assert (again in ("after", "backoff")) == (kind in waited_for)
         assert RULES[obeyed(kind, "true", wait_s)].again in ("after", "backoff")
+
+
+@pytest.mark.parametrize("told", ["true", "false", ""])
+def test_a_refused_request_is_known_as_one_whatever_is_said_of_repeating_it(told: str) -> None:
+    for status in (400, 422):
+        assert refuses_request(Failure(obeyed(K.REJECTED, told, None), "no", status))
+    for kind in FailureKind:
+        assert not refuses_request(Failure(kind, "no", 500)) or kind is K.REJECTED
