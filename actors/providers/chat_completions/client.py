@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,10 +15,10 @@ from actors.providers.chat_completions.batch_results import read_chat
 from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
-from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body
+from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body, fields_with
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
-from actors.providers.client.canonical_request import model_in
+from actors.providers.client.canonical_request import FieldTranslator, model_in
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
@@ -26,6 +27,7 @@ from cortex.values.bounds.counts import CountFromOne
 from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.told_retry import refuses_request
 
 COMPLETIONS: Final = "/chat/completions"
 MODELS: Final = "/models"
@@ -35,6 +37,10 @@ _BILLED_REFUSALS: Final = frozenset({"content_filter", "ResponsibleAIPolicyViola
 (https://learn.microsoft.com/azure/ai-foundry/openai/how-to/manage-costs)."""
 
 
+_UNSIGNED: Final = re.compile(r"\bmissing\b.{1,40}\bthought_?signature\b", re.IGNORECASE)
+"""Words of Gemini's refusal of a tool call without its signature (`tool_signatures`)."""
+
+
 class ChatVariant(NamedTuple):
     """Spelling of a request of chat completions."""
 
@@ -42,15 +48,24 @@ class ChatVariant(NamedTuple):
     """Field that holds the bound of the reply."""
     counts_streams: bool = True
     """False: the server refuses to count the tokens of streams, which are then charged at their worst case."""
+    signed: bool | None = True
+    """Whether signatures of tool calls are given back. None: the server misses one, so that calls without it pass for
+    signed; False: it refuses them."""
+    translator: FieldTranslator | None = None
+    """Translator of the fields beside the messages; None: that of a provider that takes any effort."""
 
 
 def _body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
-    return chat_body(body, variant.bound, streamed, variant.counts_streams)
+    return chat_body(body, variant.bound, streamed, variant.counts_streams, variant.signed, variant.translator)
 
 
 def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
     if variant.counts_streams and refuses_field(outcome, "stream_options"):
         return variant._replace(counts_streams=False)
+    if variant.signed is not False and refuses_field(outcome, "extra_content"):
+        return variant._replace(signed=False)
+    if variant.signed and refuses_request(outcome) and _UNSIGNED.search(outcome.message):
+        return variant._replace(signed=None)
     other = _OTHER_BOUND[variant.bound]
     unlike = refuses_field(outcome, variant.bound) or asks_for_field(outcome, other)
     return variant._replace(bound=other) if unlike else None
@@ -90,14 +105,15 @@ class ChatModel(BatchingModel):
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
-        variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound)
+        translator = fields_with(dialect.efforts) if dialect.efforts is not None else None
+        variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound, translator=translator)
         lines = LineForm(endpoint=dialect.batch_endpoint, body=self._batch_body, empty="messages", read=read_chat)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant, load(dialect.batches), lines)
         self._counter = dialect.counter
 
     def _batch_body(self, body: bytes) -> bytes:
         assert isinstance(self._variant, ChatVariant)
-        return chat_body(body, self._variant.bound)
+        return chat_body(body, self._variant.bound, translator=self._variant.translator)
 
     @property
     def counts_tokens(self) -> bool:

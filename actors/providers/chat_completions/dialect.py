@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND
+from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, Efforts
 from actors.providers.client.key_dialect import (
     AZURE_KEY_HEADER,
     ENTRA_TOKENS,
@@ -29,14 +29,24 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
     """Path of a counter of tokens that takes the canonical form; empty: there is none."""
 
 
+    efforts: Efforts = None
+    """Efforts of reasoning that its models take, and what each is sent as; None: any, as it is."""
+
+
+GEMINI_EFFORTS: Final = {"none": "none", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
+"""Efforts at Gemini's chat completions, as its refusal names them: "Invalid reasoning_effort: minimal. Valid values
+are: high, low, medium, none" (https://discuss.ai.google.dev/t/118724). `minimal`, which its page lists, has there the
+budget of `low` in generation 2 and the level of `low` at Pro of generation 3
+(https://ai.google.dev/gemini-api/docs/openai). A model refuses by itself what it cannot do."""
+
 DEFAULT: Final = ChatDialect()
 OPENAI: Final = ChatDialect(bound=COMPLETION_BOUND)
 AZURE: Final = ChatDialect(
     bound=COMPLETION_BOUND, key_header=AZURE_KEY_HEADER, address=azure_address, tokens=ENTRA_TOKENS,
     batch_endpoint="/chat/completions",
 )  # fmt: skip
-GEMINI: Final = ChatDialect(batches="actors.providers.gemini.batches:GeminiBatches")
+GEMINI: Final = ChatDialect(efforts=GEMINI_EFFORTS, batches="actors.providers.gemini.batches:GeminiBatches")
 MISTRAL: Final = ChatDialect(batches="actors.providers.mistral.batches:MistralBatches")
-VERTEX: Final = ChatDialect(address=vertex_address, tokens=GOOGLE_TOKENS)
+VERTEX: Final = ChatDialect(efforts=GEMINI_EFFORTS, address=vertex_address, tokens=GOOGLE_TOKENS)
 LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")
 """llama.cpp has the counter of the Messages API beside chat completions (`tools/server/server.cpp`)."""

@@ -2,16 +2,19 @@
 
 The form: https://platform.openai.com/docs/api-reference/chat/create; `CompletionCreateParams` of the package `openai`
 3.57. What has no counterpart there is refused (`Untranslatable`), not left out; only hints that change no answer are
-left out: `cache_control`, and the thoughts of earlier turns, which the form cannot take back.
+left out: `cache_control`, and the thoughts of earlier turns, which the form cannot take back but for the signatures of
+tool calls (`tool_signatures`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from actors.providers.chat_completions.tool_signatures import UNSIGNED, signatures_in
 from actors.providers.client.canonical_request import (
     FIELDS,
     SCHEMA_NAME,
@@ -49,16 +52,22 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
 
 
-def chat_body(body: bytes, bound: str, streamed: bool = False, counted: bool = True) -> bytes:
+def chat_body(
+    body: bytes, bound: str, streamed: bool = False, counted: bool = True, signed: bool | None = True,
+    translator: FieldTranslator | None = None,
+) -> bytes:  # fmt: skip
     """Return the body of a canonical request, in the form of chat completions. A request that its user wrote in that
     form (`cortex.values.chat_form.request`) stays as it is but for the name of its bound.
 
     `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
-    `counted`: with the usage in the last one. Raises `Untranslatable`.
+    `counted`: with the usage in the last one. `signed`: give signatures of tool calls back (`tool_signatures`); None:
+    and have calls without one pass for signed. `translator`: that of the other fields (`fields_with`); None: one for
+    any effort. Raises `Untranslatable`.
     """
     if body.startswith(CHAT_MARK):
         return _as_written(body, bound, streamed, counted)
-    if not streamed and (quick := _quick(body, bound)):
+    translator = translator or _FIELDS
+    if not streamed and (quick := _quick(body, bound, translator)):
         return quick
     fields = FIELDS.decode(body)
     made: dict[str, Any] = {"model": fields.pop("model", b'""')}
@@ -70,12 +79,12 @@ def chat_body(body: bytes, bound: str, streamed: bool = False, counted: bool = T
         if is_text(turn.content):
             messages.append(turn)
         elif turn.role == "assistant":
-            messages.append(_said(_decode(turn.content)))
+            messages.append(_said(_decode(turn.content), signed))
         else:
             messages += _asked(turn.role, _decode(turn.content))
     if (tokens := fields.pop("max_tokens", None)) is not None:
         made[bound] = tokens
-    made |= _FIELDS.fields(fields)
+    made |= translator.fields(fields)
     if streamed:
         made |= _STREAMED if counted else {"stream": True}
     return _encode(made)
@@ -92,7 +101,7 @@ def _as_written(body: bytes, bound: str, streamed: bool, counted: bool) -> bytes
     return _encode(fields)
 
 
-def _quick(body: bytes, bound: str) -> bytes:
+def _quick(body: bytes, bound: str, translator: FieldTranslator) -> bytes:
     """Return the same for a request of one text, put together from its pieces; empty for any other (fast path).
 
     Equal to the long way but for the order of fields, by test.
@@ -102,7 +111,7 @@ def _quick(body: bytes, bound: str) -> bytes:
         return b""
     request, text, system = found
     before = b'{"role":"system","content":%b},' % system if system else b""
-    after = _FIELDS.joined(bytes(request.output_config)) if request.output_config else b""
+    after = translator.joined(bytes(request.output_config)) if request.output_config else b""
     return b'{"model":%b,"messages":[%b{"role":"user","content":%b}],"%b":%b%b}' % (
         request.model, before, text, bound.encode(), request.max_tokens, after,
     )  # fmt: skip
@@ -124,9 +133,14 @@ def _asked(role: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*results, {"role": role, "content": parts[0]["text"] if alone else parts}]
 
 
-def _said(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+def _said(blocks: list[dict[str, Any]], signed: bool | None) -> dict[str, Any]:
     """Return the message of the model's turn: its text and its tool uses."""
     uses = [_use(block) for block in blocks if block.get("type") == "tool_use"]
+    if uses and signed is not False:
+        found = signatures_in(blocks)
+        if not found and signed is None:
+            found = {uses[0]["id"]: dict(UNSIGNED)}
+        uses = [use | {"extra_content": found[use["id"]]} if use["id"] in found else use for use in uses]
     rest = [block for block in blocks if block.get("type") != "tool_use" and block.get("type") not in THOUGHTS]
     text = "".join(text_in(block, "assistant", _API) for block in rest)
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not uses else None}
@@ -182,13 +196,13 @@ def _tool_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"tool_choice": how} | ({"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {})
 
 
-def _output_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _output_config(config: Mapping[str, Any], efforts: Efforts) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in config.items():
         if value is None:
             continue
         if name == "effort":
-            made["reasoning_effort"] = value
+            made |= _effort(value, efforts)
         elif name == "format" and value.get("type") == "json_schema":
             schema = value["schema"]
             named = {"name": SCHEMA_NAME, "strict": is_strict(schema), "schema": schema}
@@ -198,25 +212,42 @@ def _output_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _thinking(thinking: Mapping[str, Any]) -> dict[str, Any]:
+def _thinking(thinking: Mapping[str, Any], efforts: Efforts) -> dict[str, Any]:
     effort = effort_of(thinking, _API)
-    return {"reasoning_effort": effort} if effort else {}
+    return _effort(effort, efforts) if effort else {}
+
+
+def _effort(effort: Any, efforts: Efforts) -> dict[str, Any]:
+    if efforts is not None and effort not in efforts:
+        known = f"{', '.join(list(efforts)[:-1])} or {list(efforts)[-1]}"
+        raise Untranslatable(f"effort: the models of this provider know no {effort!r}: give {known}")
+    return {"reasoning_effort": effort if efforts is None else efforts[effort]}
 
 
 def _stop(sequences: list[str]) -> dict[str, Any]:
     return {"stop": sequences} if sequences else {}
 
 
-_FIELDS: Final = FieldTranslator(
-    {
+Efforts = Mapping[str, str] | None
+"""Efforts of reasoning that a provider takes, and what each is sent as; None: any, as it is."""
+
+
+def fields_with(efforts: Efforts) -> FieldTranslator:
+    """Return the translator of the fields beside the messages, for a provider that takes these efforts."""
+    translations: dict[str, Callable[[Any], dict[str, Any]]] = {
         "tools": _tools,
         "tool_choice": _tool_choice,
-        "output_config": _output_config,
-        "thinking": _thinking,
+        "output_config": partial(_output_config, efforts=efforts),
+        "thinking": partial(_thinking, efforts=efforts),
         "stop_sequences": _stop,
         "metadata": user_of,
         "service_tier": tier_of,
-    },
-    frozenset(CHAT_PARAMETERS),
-    _API,
-)
+    }
+    same = frozenset(CHAT_PARAMETERS)
+    if efforts is not None:
+        translations["reasoning_effort"] = partial(_effort, efforts=efforts)
+        same -= {"reasoning_effort"}
+    return FieldTranslator(translations, same, _API)
+
+
+_FIELDS: Final = fields_with(None)

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from actors.providers.chat_completions.logprobs import canonical_logprobs
+from actors.providers.chat_completions.tool_signatures import signature_block
 from actors.providers.messages.flawed_response import plausible
 from actors.providers.messages.sse import tool_input
 from actors.providers.transport.body import UnreadableAnswer, json_bytes
@@ -223,7 +224,10 @@ def _content(message: Mapping[str, Any], cut: bool) -> tuple[list[dict[str, Any]
         blocks.append({"type": "text", "text": text or refused})
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        blocks += [_tool_use(call, at, cut) for at, call in enumerate(calls) if isinstance(call, dict)]
+        for at, call in enumerate(calls):
+            if isinstance(call, dict):
+                use = _tool_use(call, at, cut)
+                blocks += [*signature_block(use["id"], call.get("extra_content")), use]
     elif isinstance(message.get("function_call"), dict):
         blocks.append(_tool_use({"function": message["function_call"]}, 0, cut))
     return blocks, bool(refused)

@@ -118,6 +118,8 @@ class ChunkAssembler(EventStream):
         known = self._calls.setdefault(index, {"id": None, "type": "function", "function": {"name": ""}})
         function = call.get("function") or {}
         known["id"] = call.get("id") or known["id"]
+        if isinstance(extra := call.get("extra_content"), dict):
+            known["extra_content"] = extra
         known["function"]["name"] = function.get("name") or known["function"]["name"]
         if isinstance(arguments := function.get("arguments"), str):
             self._arguments.setdefault(index, []).append(arguments)

@@ -2,7 +2,7 @@
 
 The form: https://ai.google.dev/api/generate-content; `GenerateContentConfig` of the package `google-genai` 3.6. What
 has no counterpart there is refused (`Untranslatable`), not left out; only hints that change no answer are left out:
-`cache_control`, the user's name in `metadata`, and the thoughts of earlier turns.
+`cache_control`, the user's name in `metadata`, and the thoughts of earlier turns but for the signatures of tool calls.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.providers.chat_completions.tool_signatures import bare_signature, signatures_in
 from actors.providers.client.canonical_request import (
     FIELDS,
     IGNORED,
@@ -89,7 +90,13 @@ def _parts(content: Any, names: dict[str, str]) -> list[dict[str, Any]]:
     added."""
     if isinstance(content, str):
         return [{"text": content}]
-    return [_part(block, names) for block in content if block.get("type") not in THOUGHTS]
+    signatures = signatures_in(content)
+    parts = []
+    for block in content:
+        if block.get("type") not in THOUGHTS:
+            signature = bare_signature(signatures.get(str(block.get("id", ""))))
+            parts.append(_part(block, names) | ({"thoughtSignature": signature} if signature else {}))
+    return parts
 
 
 def _part(block: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.providers.chat_completions.response import input_of, name_in, refusal, reply_of, split_usage
+from actors.providers.chat_completions.tool_signatures import signature_block
 from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
@@ -72,6 +73,8 @@ def _blocks(parts: list[Any], cut: bool) -> list[dict[str, Any]]:
         elif isinstance(call, dict):
             given = msgspec.json.encode(call.get("args") or {}).decode()
             name = name_in(call.get("id")) or f"call_{at}"
+            if signature := name_in(part.get("thoughtSignature")):
+                blocks += signature_block(name, {"google": {"thought_signature": signature}})
             blocks.append({"type": "tool_use", "id": name, "name": name_in(call.get("name")),
                            "input": input_of(given, cut)})  # fmt: skip
     return blocks
