@@ -42,7 +42,7 @@ from actors.routing.log_probabilities import refuse_without
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.own_server import at_server
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
-from actors.routing.server_change import JobServers, at_their_places, refuse_servers
+from actors.routing.server_change import JobServers, at_their_places, refuse_servers, spec_at_their_places
 from actors.routing.server_discovery import NamedServers, NameWatch, looked_up, named_servers
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
@@ -363,14 +363,17 @@ class Session:
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         connection = found.connection if self._prepares is None else await self._prepares
+        given = terms
         if attach and before is not None:
             further = self._named is not None  # a name's new addresses join when it is looked up again
-            terms, connection = at_their_places(self.job, terms, connection, before, further)
+            now = last_state(self.folder, self.job).terms  # its servers may have changed since it was opened
+            terms, connection = at_their_places(self.job, terms, connection, now, further)
         self._driver = Driver(
             runtime, self.folder.address, opening, connection, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
             rotation=rotation(terms, connection, self.on_credential), log=self.log, program=self.order.runs(),
-            servers=None if self._own_objects() else self._servers(terms, connection), names=self._names(terms),
+            servers=None if self._own_objects() else self._servers(given, terms, connection), names=self._names(terms),
+            run_of=last_owner(self.folder, self.job) if attach else None,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -384,9 +387,9 @@ class Session:
             await runtime.end_actor(f"channel:{self.job}")
         return RunOutcome(facts, answer)
 
-    def _servers(self, terms: JobTerms, connection: ConnectionSpec) -> JobServers:
+    def _servers(self, given: JobTerms, terms: JobTerms, connection: ConnectionSpec) -> JobServers:
         spec = self.order.model_spec if self._named is None else self._named.spec
-        return JobServers(spec, terms, connection, self._environ)
+        return JobServers(spec_at_their_places(spec, given, terms), terms, connection, self._environ)
 
     def _names(self, terms: JobTerms) -> NameWatch | None:
         """Return the lookups of the servers' name while the job runs; None where none is looked up, or the job takes

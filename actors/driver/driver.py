@@ -16,6 +16,7 @@ import msgspec
 from actors.channel.backpressure import PAUSE_S, ROOM_S, narrower_by, thresholds
 from actors.common.errors import UserError
 from actors.common.harmless import harmless
+from actors.common.process_owner import Owner
 from actors.driver import control_note
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
@@ -85,7 +86,11 @@ class JournalUnwritable(StoreError):
 
 
 class Driver:
-    """Driver that runs one job from its start, or its current state, to its end."""
+    """Driver that runs one job from its start, or its current state, to its end.
+
+    ``run_of``: owner of the run that an attached driver goes on with; requests of other processes name it. None: the
+    driver's own.
+    """
 
     def __init__(
         self, runtime: Runtime, folder: str, opening: Opening, connection: ConnectionSpec, *,
@@ -93,11 +98,12 @@ class Driver:
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: KeyRotation | None = None,
         servers: JobServers | None = None, names: NameWatch | None = None,
-        log: Callable[[str], None] = lambda line: None, program: Program | None = None,
+        log: Callable[[str], None] = lambda line: None, program: Program | None = None, run_of: Owner | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
         self._opening = opening
+        self._run_of = run_of or opening.owner
         self._connection = encode(connection)
         self._source = source
         self._sink = sink
@@ -318,7 +324,7 @@ class Driver:
                 self._log(line)
             self._progress(reported)
             await self._live.look(reported, self._runtime.peer("cortex"))
-            if (wanted := control_note.read(self._control, self.job, self._opening.owner)) is not None:
+            if (wanted := control_note.read(self._control, self.job, self._run_of)) is not None:
                 await self._obey(wanted)
                 control_note.obeyed(self._control, self.job)
             if self._names is not None:

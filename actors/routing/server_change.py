@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from actors.providers.credentials.credential import Credential
+from actors.providers.registry import address_in
 from actors.routing.api_detection import with_apis
 from actors.routing.model_factory import ConnectionSpec
 from actors.routing.model_spec import ModelSpec, SetupError
@@ -97,6 +98,17 @@ def at_their_places(
         closed=now.closed,
     )  # fmt: skip
     return terms, msgspec.structs.replace(placed[0], fallbacks=tuple(placed[1:]))
+
+
+def spec_at_their_places(spec: ModelSpec, given: JobTerms, placed: JobTerms) -> ModelSpec:
+    """Return a specification whose servers are in the order of the job's routes, those that were taken out included.
+
+    ``given``: terms that the specification led to; ``placed``: what ``at_their_places`` made of them.
+    """
+    if given.routes == placed.routes or spec.dns or not spec.base_url or len(placed.fallbacks) > placed.peers:
+        return spec
+    urls = dict(zip((route.endpoint for route in given.routes), spec.servers, strict=False))
+    return spec.at_servers([urls.get(each.endpoint) or address_in(each.endpoint) for each in placed.routes])
 
 
 def _route_name(route: Route) -> tuple[str, str, str]:

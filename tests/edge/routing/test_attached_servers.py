@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from actors.routing.model_factory import ConnectionSpec
-from actors.routing.model_spec import SetupError
-from actors.routing.server_change import at_their_places
+from actors.routing.model_spec import ModelSpec, SetupError
+from actors.routing.server_change import at_their_places, spec_at_their_places
 from cortex.values.limits import JobTerms, Limits, Route
 
 
@@ -62,3 +62,19 @@ def test_addresses_that_a_name_has_besides_stand_behind_those_of_the_job() -> No
 def test_a_fallback_that_the_job_has_not_is_refused() -> None:
     with pytest.raises(SetupError, match="not with X"):
         at_their_places("j", terms("A", fallbacks="X"), connection("AX"), terms("A"))
+
+
+@pytest.mark.parametrize("address", ["http://{}:8000", "openai://+http://{}:8000"])
+def test_the_specification_has_the_servers_of_the_job_in_their_places(address: str) -> None:
+    """Those of the run in their user's spelling, and those that were taken out by their address."""
+
+    def at(servers: str) -> JobTerms:
+        routes = [Route(endpoint=address.format(each), model="m") for each in servers]
+        return msgspec.structs.replace(terms("A"), route=routes[0], fallbacks=tuple(routes[1:]), peers=len(routes) - 1)
+
+    spec = ModelSpec(model="m").at_servers(["http://a:8000/v1", "http://c:8000/v1"])
+    assert spec_at_their_places(spec, at("ac"), at("ac")) == spec
+    found = spec_at_their_places(spec, at("ac"), at("abc"))
+    assert found.servers == ["http://a:8000/v1", "http://b:8000", "http://c:8000/v1"]
+    behind = msgspec.structs.replace(at("abc"), peers=1)
+    assert spec_at_their_places(spec, at("ac"), behind) == spec, "a job with fallbacks takes no other servers"

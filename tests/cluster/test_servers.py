@@ -1,0 +1,84 @@
+"""Servers of one model under a job on a standing Ray: added, taken out and killed, while its command changes too."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster_processes import Commands, Head, Provider, write_rows
+from tests.cluster.test_kills import names_in
+
+ROWS = 600
+SLOTS, LATENCY_MS, LATENCY_LAST_MS = 4, 1_000, 20
+"""Two such servers do the rows in 75 s, long enough for every command on a busy machine; at the end they are quick."""
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Provider]]:
+    with ExitStack() as stack:
+        settings = {"slots": SLOTS, "latency_ms": LATENCY_MS, "error": 0.0}
+        yield [stack.enter_context(closing(Provider(seed=seed, **settings))) for seed in (1, 2, 3)]
+
+
+def until(true: Callable[[], bool], command: subprocess.Popen[str], timeout_s: float = 90.0) -> None:
+    """Wait until something is so, while the job's command runs: a job that is over proves nothing."""
+    end_s = time.monotonic() + timeout_s
+    while not true():
+        assert command.poll() is None, command.communicate()[0]
+        assert time.monotonic() < end_s, "it never came so far"
+        time.sleep(0.05)
+
+
+def of(*chosen: Provider) -> tuple[str, ...]:
+    return tuple(word for each in chosen for word in ("--base-url", each.url))
+
+
+@pytest.mark.long
+def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider], head: Head, folder: Path) -> None:
+    """One is added and one taken out; the command is killed, and another one attaches; then one comes back and one dies."""
+    one, two, three = servers
+    out = folder / "out.jsonl"
+    rows = write_rows(folder / "in.jsonl", ROWS, "row")
+
+    def results() -> int:
+        return out.read_bytes().count(b"\n") if out.exists() else 0
+
+    def answered(server: Provider) -> int:
+        return int(server.stats()["complete_answers"])
+
+    with closing(Commands(folder, one.url, head.address)) as commands:
+
+        def done(*words: str) -> str:
+            command = commands.start(*words)
+            said, _ = command.communicate(timeout=60)
+            assert command.returncode == 0, said
+            return said
+
+        begun = commands.start("batch", str(folder / "in.jsonl"), "-o", str(out), "--job", "fleet", *of(one, two))
+        until(lambda: results() >= 20, begun)
+        assert "its work is shared by 2 servers from now on" in done("set", "fleet", *of(one, three))
+        until(lambda: answered(three) >= 8, begun)
+        left_out = answered(two)
+        begun.kill()
+        begun.communicate()
+
+        attached = commands.start("attach", "fleet")
+        before = results()
+        until(lambda: results() >= before + 20, attached)  # results are written by a command alone
+        assert answered(two) <= left_out + SLOTS, "it was taken out, and gets no more after the attach"
+        done("set", "fleet", *of(three, two))
+        until(lambda: answered(two) >= left_out + SLOTS + 8, attached)
+        two.kill()
+        for server in (one, three):
+            server.set(latency_ms=LATENCY_LAST_MS)
+        said, _ = attached.communicate(timeout=120)
+        assert attached.returncode == 0, f"{said}\n{head.logs()}"
+        assert "fleet: complete, 600 of 600 rows succeeded" in said
+        done("down")
+    assert Counter(names_in(out)) == Counter(rows)
