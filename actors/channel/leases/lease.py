@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -46,7 +46,8 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 class _RouteLease:
     """Lease of one route of the job."""
 
-    __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "pool", "queues", "reported", "route")
+    __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "memo", "pool", "queues", "reported",
+                 "route", "told")  # fmt: skip
 
     def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
         self.at = at
@@ -62,6 +63,10 @@ class _RouteLease:
         """Serial of the last grant that was taken in."""
         self.coming: list[int] = []
         """Permits of grants that K will have in its next turns."""
+        self.memo = b""
+        """Memo of the last of these grants."""
+        self.told = b""
+        """Memo in the last claim."""
         self.reported = 0
         """Permits that the scheduler counts as in use here: those reported as held in the last claim, or granted since.
         """
@@ -78,6 +83,10 @@ class _RouteLease:
         if self.coming:
             return max(may, busy, *self.coming)
         return may if may > busy else busy
+
+    def newest_memo(self, share: RouteShare) -> bytes:
+        """Return the memo of the last grant that was taken in."""
+        return self.memo if self.coming else share.memo
 
     def overtaken(self, share: RouteShare) -> bool:
         """Return whether the last claim reported more permits as held, or a blocked account, and this has changed."""
@@ -111,6 +120,8 @@ class Lease:
         self._granter = ""
         """Incarnation of the scheduler whose grants count. Grants of earlier ones are late."""
         self._past: set[str] = set()
+        """Incarnations whose grants are not taken in any more. The last of them may still be the granter: its successor
+        is told once more what it granted."""
         self._until_s = float("-inf")
         self._put_aside = True
         """True if nothing is held: there is no lease yet, or it has run out."""
@@ -137,7 +148,7 @@ class Lease:
             self._changed.set()
             return
         for grant in grants:
-            if grant.cortex == self._granter:
+            if grant.cortex == self._granter and grant.cortex not in self._past:
                 if self._sure or not self._is_more(grant):
                     self._take(grant)
                 else:
@@ -207,7 +218,11 @@ class Lease:
             return []
         self._put_aside = True
         self._changed.set()
-        return [events.PermitsGranted(0, place.at, why=RAN_OUT) for place in self._places]
+        shares = self._state().shares
+        return [
+            events.PermitsGranted(0, place.at, why=RAN_OUT, memo=self._told(place, share, place.newest_memo(share)))
+            for place, share in ((place, shares[place.at]) for place in self._places)
+        ]
 
     # -- renewal -----------------------------------------------------------------------------------------------------
 
@@ -326,7 +341,8 @@ class Lease:
             place.reported = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
             place.blocked = bool(blocked)
-            memo = share.memo if share.granted_at_s >= self._dropped.get(place.pool, 0.0) else b""
+            place.told = share.memo
+            memo = self._told(place, share, share.memo)
             claims.append(
                 Claim(place.route, place.pool, place.reported, place.acknowledged, memo, blocked, place.queues)
             )
@@ -336,7 +352,10 @@ class Lease:
             rates=by_hand(limits), peers=0 if lane else sum(k.terms.is_peer(place.at) for place in self._places[1:]),
         )  # fmt: skip
 
-    def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:
+    def _answered(self, grants: tuple[Grant, ...], asked_s: float) -> None:
+        if self._outdated(grants):
+            self._changed.set()
+            return
         anew, self._put_aside = self._put_aside, False
         for grant in grants:
             if grant.cortex in self._past:
@@ -351,6 +370,26 @@ class Lease:
         for grant in self._early:
             if grant.cortex == self._granter:
                 self._take(grant)
+
+    def _told(self, place: _RouteLease, share: RouteShare, memo: bytes) -> bytes:
+        """Return the memo as schedulers may learn it: nothing that is older than an order to forget it."""
+        return memo if share.granted_at_s >= self._dropped.get(place.pool, 0.0) else b""
+
+    def _outdated(self, grants: tuple[Grant, ...]) -> bool:
+        """Return whether a new scheduler answers a claim that is overtaken: its predecessor has granted something
+        since, which nobody else can tell the new one, for example that a route rests because the account is blocked.
+
+        Before anything of the new scheduler is taken in, the claim is made again, once K has what the predecessor
+        granted. What that sends from now on is late.
+        """
+        new = grants[0].cortex if grants else self._granter
+        if not self._granter or new == self._granter or new in self._past:
+            return False
+        shares = self._state().shares
+        if all(place.newest_memo(shares[place.at]) == place.told for place in self._places):
+            return False
+        self._past.add(self._granter)
+        return True
 
     def _is_more(self, grant: Grant) -> bool:
         """Return whether a grant is more than is held.
@@ -378,6 +417,7 @@ class Lease:
         place.acknowledged = grant.serial
         place.reported = max(place.reported, grant.permits)
         place.coming.append(grant.permits)
+        place.memo = grant.memo
         self._put(
             [
                 events.PermitsGranted(

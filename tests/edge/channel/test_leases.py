@@ -173,6 +173,56 @@ def test_a_larger_share_that_overtakes_the_answer_is_taken_in_with_it() -> None:
     act(play)
 
 
+def test_a_new_cortex_is_told_what_the_last_one_granted_before_it_is_heeded() -> None:
+    """The rest of a blocked account arrives while the claim to the next cortex, made before, is on its way."""
+
+    async def play(world: World) -> None:
+        late = asyncio.Event()
+
+        class Restarted(Answers):
+            async def join(self, blob: bytes) -> bytes:
+                if not late.is_set():
+                    await late.wait()
+                return grant(1, 9, "cortex.2", for_s=LEASE_S, memo=b"of 2")
+
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S, memo=b"of 1"))
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        world.cortex = Restarted()
+        job.lease.again()
+        await asyncio.sleep(RENEW_S)
+        world.slow = True
+        job.lease.granted(grant(2, 0, memo=b"blocked"))
+        late.set()
+        await asyncio.sleep(1)
+        job.lease.granted(grant(3, 5, memo=b"of a cortex that is over"))
+        await asyncio.sleep(1)
+        assert (job.k.permits, [event.memo for event in job.inbox]) == (10, [b"blocked"])
+        job.turn()
+        await asyncio.sleep(1)
+        job.turn()
+        assert [event.permits for event in job.told] == [10, 0, 9]
+        assert [claims.claims[0].memo for _, claims in world.claims[-2:]] == [b"of 1", b"blocked"]
+
+    act(play)
+
+
+def test_what_was_learnt_of_a_route_outlives_a_lease_that_ran_out() -> None:
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S, memo=b"learnt"))
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        world.cortex = None
+        await asyncio.sleep(LEASE_S + 1)
+        job.turn()
+        assert (job.told[-1].permits, job.told[-1].why, job.told[-1].memo) == (0, RAN_OUT, b"learnt")
+        job.k.shares[0].granted_at_s = 99.0
+        job.lease._dropped, job.lease._put_aside = {ROUTE: 100.0}, False
+        assert job.lease.run_out()[0].memo == b""  # type: ignore[union-attr]
+
+    act(play)
+
+
 def test_leave_for_probes_is_taken_once() -> None:
     async def play(world: World) -> None:
         world.cortex = Answers(grant(1, 2, starts=2, for_s=LEASE_S))

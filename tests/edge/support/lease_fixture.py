@@ -56,6 +56,7 @@ class Channel:
             self.told.append(event)
             self.k.shares[event.route].permits = event.permits
             self.k.shares[event.route].starts = event.starts
+            self.k.shares[event.route].memo = event.memo
         for event in taken:
             self.lease.taken(event)  # type: ignore[arg-type]
         self.lease.look()
