@@ -49,16 +49,25 @@ class CheckSizeOrder(_Order, frozen=True, tag="weigh"):
 
 
 class SubmitOrder(_Order, frozen=True, tag="submit"):
-    """Submit a batch of these requests and return its name, unless the breaker of the route is open. No attempt goes on
-    after ``until_s``, in seconds since 1970.
+    """Submit a batch of these requests and return its name, unless the breaker of the route is open.
+
+    No attempt goes on after ``until_s``, in seconds of the branch's own ``clock`` (``ClockOrder``). The clocks of two
+    machines are never compared: one that is an hour ahead would refuse each order, one that is behind would submit a
+    batch that the channel has given up already. A branch of another clock submits nothing.
     """
 
     rows: tuple[BatchRequest, ...]
     until_s: float
+    clock: str
+
+
+class ClockOrder(_Order, frozen=True, tag="clock"):
+    """Return the branch's clock and its time: deadlines of submissions are set by it."""
 
 
 class ListOrder(_Order, frozen=True, tag="since"):
-    """List the batches made since the batch ``marker``, or since ``not_before_s``, whichever is later."""
+    """List the batches made since the batch ``marker``, or since ``not_before_s`` by the provider's clock, whichever is
+    later."""
 
     marker: str
     not_before_s: float
@@ -98,8 +107,8 @@ class DiscardOrder(_Order, frozen=True, tag="discard"):
 
 
 Order = (
-    NewestOrder | CheckSizeOrder | SubmitOrder | ListOrder | StatusOrder | FirstIdOrder | ReadOrder | CancelOrder
-    | DiscardOrder
+    NewestOrder | CheckSizeOrder | SubmitOrder | ClockOrder | ListOrder | StatusOrder | FirstIdOrder | ReadOrder
+    | CancelOrder | DiscardOrder
 )  # fmt: skip
 
 
@@ -113,6 +122,10 @@ class OrderReply(msgspec.Struct, frozen=True, array_like=True):
     refused: tuple[Failure | None, ...] = ()
     given_back_s: float = 0.0
     """Seconds until the route's open breaker is probed, above 0, if a batch was not submitted because of it."""
+    clock: str = ""
+    """Clock of the branch, if it was asked for, or if a batch was not submitted because its order named another."""
+    clock_s: float = 0.0
+    """Time of that clock, in seconds."""
 
 
 Result = tuple[str, Reply | None, Failure | None]
@@ -151,11 +164,12 @@ class BatchExecutor:
         return self._under_way > 0
 
     async def carry_out(
-        self, blob: bytes, model: Model, wait_s: Callable[[], float], channel: Peer, now_s: float
+        self, blob: bytes, model: Model, wait_s: Callable[[], float], channel: Peer, clock: tuple[str, float]
     ) -> bytes:
         """Carry out an order and return the encoded ``OrderReply``.
 
-        ``wait_s`` returns the seconds that a submission must wait for the open breaker of the route; 0: none.
+        ``wait_s`` returns the seconds that a submission must wait for the open breaker of the route; 0: none. ``clock``
+        is the branch's clock, and its time in seconds.
         Raises ``PeerUnavailable`` or ``PeerGone`` if the channel does not accept results.
         """
         batches = getattr(model, "batches", None)
@@ -167,14 +181,18 @@ class BatchExecutor:
             order = _order_decoder.decode(blob)
             if isinstance(order, SubmitOrder) and (seconds := wait_s()):
                 return _encoder.encode(OrderReply(given_back_s=seconds))
-            return _encoder.encode(await _done(order, model, batches, channel, now_s))
+            return _encoder.encode(await _done(order, model, batches, channel, clock))
         finally:
             self._under_way -= 1
 
 
-async def _done(order: Order, model: Model, batches: MessageBatches, channel: Peer, now_s: float) -> OrderReply:
+async def _done(
+    order: Order, model: Model, batches: MessageBatches, channel: Peer, clock: tuple[str, float]
+) -> OrderReply:  # fmt: skip
+    if isinstance(order, ClockOrder) or (isinstance(order, SubmitOrder) and order.clock != clock[0]):
+        return OrderReply(clock=clock[0], clock_s=clock[1])
     if isinstance(order, SubmitOrder):
-        return await _submitted(order, batches, now_s)
+        return await _submitted(order, batches, clock[1])
     if isinstance(order, CheckSizeOrder):
         return OrderReply(refused=tuple([await over_bound(model, call) for call in order.calls]))
     if isinstance(order, ReadOrder):

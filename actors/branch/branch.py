@@ -199,8 +199,9 @@ class Branch:
         route = self._keys.open_route(family_of(job), place)
         if route.breaker.shut:
             self._reporter.wake()  # orders alone are not reported, and the answer says when it closes
+        clock = (self.incarnation, self._runtime.steady_s())
         return await self._batch_executor.carry_out(
-            order, route.model, route.breaker.wait_s, self._runtime.peer(f"channel:{job}"), self._runtime.now_s()
+            order, route.model, route.breaker.wait_s, self._runtime.peer(f"channel:{job}"), clock
         )
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:

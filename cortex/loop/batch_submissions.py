@@ -52,7 +52,7 @@ def intended(k: State, event: events.SubmissionIntended, out: Out) -> None:
     if k.outcome or k.closing or k.paused is not None:
         take_back(k, keys)
         return
-    made = Submission(event.number, event.route, keys, event.marker, k.at_s, 0.0)
+    made = Submission(event.number, event.route, keys, event.marker, k.at_s, 0.0, marker_at_s=event.marker_at_s)
     k.submissions[made.number] = made
     for key in keys:
         k.flights[key].submission = made.number

@@ -297,6 +297,8 @@ class SubmissionIntended(_Event, frozen=True, tag="intended"):
     """Attempts of the submission, by `flight_key`."""
     marker: str = ""
     """The account's newest batch at this time; empty if there is none."""
+    marker_at_s: float = 0.0
+    """Time of its creation by the provider's clock, in seconds since 1970; 0: not known."""
 
 
 class SubmissionAccepted(_Event, frozen=True, tag="submitted"):

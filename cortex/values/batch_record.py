@@ -51,6 +51,8 @@ class Submission(msgspec.Struct):
     """Reason why the provider does not have it, or why its outcome is unknown."""
     orphaned: bool = False
     """True if the bodies of its requests were lost with the channel that held them."""
+    marker_at_s: float = 0.0
+    """Time at which ``marker`` was created by the provider's clock, in seconds since 1970; 0: not known."""
 
     def story(self) -> str:
         """Return a short description for people."""

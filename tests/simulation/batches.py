@@ -131,7 +131,7 @@ class SimBatches:
         now_s = asyncio.get_running_loop().time()
         found: list[BatchStatus] = []
         for batch in reversed(self._account.all.values()):
-            if batch.name == since or len(found) == batches_max:
+            if batch.name == since or EPOCH_S + batch.made_s < not_before_s or len(found) == batches_max:
                 break
             if batch.seen_s <= now_s:
                 found.append(self._standing(batch))

@@ -31,16 +31,20 @@ def _unreadable(made: Plan) -> bool:
 def submitted_before_intent(patch: Patch) -> None:
     intend = batches.SubmissionTracker._intend
 
-    def hasty(self: Any, place: int, calls: Any, newest: str) -> None:
+    def hasty(self: Any, place: int, calls: Any, newest: str, newest_s: float) -> None:
         k = self._state()
         rows = tuple(
             batches.BatchRequest(batch_submissions.custom_id(k, k.flights[key]), call.body)
             for key, call in calls.items()
         )
-        self._begin(
-            "hasty", self._next, lambda _: self._orders.ask(place, batch_executor.SubmitOrder(rows, k.at_s + 60.0))
-        )
-        intend(self, place, calls, newest)
+
+        async def submit(_: int) -> None:
+            told = await self._orders.ask(place, batch_executor.ClockOrder())
+            if told is not None and told.clock:
+                await self._orders.ask(place, batch_executor.SubmitOrder(rows, told.clock_s + 60.0, told.clock))
+
+        self._begin("hasty", self._next, submit)
+        intend(self, place, calls, newest, newest_s)
 
     patch.setattr(batches.SubmissionTracker, "_intend", hasty)
 

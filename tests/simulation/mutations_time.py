@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
+
+from actors.branch import batch_executor
 from actors.channel import job_clock
+from actors.channel.batches import orders
 from cortex.admission import hedging
 from cortex.calls import attempts
 from cortex.goals import lifecycle
 from cortex.loop import deadlines
 from cortex.state import state
 from policies.decisions import join
+from tests.simulation.loop import LIFE
 from tests.simulation.mutations import Patch, planted
 from tests.simulation.scenario import Plan
 
@@ -29,6 +35,10 @@ def _ends(made: Plan) -> bool:
 
 def _nested(made: Plan) -> bool:
     return any(job.program == "nester" for job in made.jobs)
+
+
+def _batched(made: Plan) -> bool:
+    return any(job.batches for job in made.jobs)
 
 
 def _set(made: Plan) -> bool:
@@ -52,6 +62,26 @@ def clock_believed_on_resume(patch: Patch) -> None:
 def deadline_by_the_clock_of_the_job(patch: Patch) -> None:
     patch.setattr(job_clock.JobClock, "ahead_s", lambda self, now_s: 0.0)
     patch.setattr(job_clock.JobClock, "was_set", lambda self: False)
+
+
+@planted("no clocks of two machines are compared", 400019, likely=lambda made: _set(made) and _batched(made))
+def submission_by_two_clocks(patch: Patch) -> None:
+    """Orders hold until a time of the channel's machine, and are judged by the clock of the branch's."""
+    carry_out, ask = batch_executor.BatchExecutor.carry_out, orders.BatchOrderRouter.ask
+
+    async def judged(self: Any, blob: bytes, model: Any, wait_s: Any, channel: Any, clock: Any) -> bytes:
+        now_s = asyncio.get_running_loop().time() + LIFE.get().node.wall_offset_s
+        return await carry_out(self, blob, model, wait_s, channel, (clock[0], now_s))
+
+    async def asked(self: Any, place: int, order: Any) -> Any:
+        reply = await ask(self, place, order)
+        if reply is None or not isinstance(order, batch_executor.ClockOrder):
+            return reply
+        now_s = asyncio.get_running_loop().time() + LIFE.get().node.wall_offset_s
+        return msgspec.structs.replace(reply, clock_s=now_s)
+
+    patch.setattr(batch_executor.BatchExecutor, "carry_out", judged)
+    patch.setattr(orders.BatchOrderRouter, "ask", asked)
 
 
 # -- deadlines -----------------------------------------------------------------------------------------------------------

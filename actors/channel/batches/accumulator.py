@@ -47,12 +47,13 @@ class _PendingBatch:
 class BatchAccumulator:
     """Calls of one job that wait for their submission.
 
-    ``intend`` is called with the route, the calls and the name of the account's newest batch when the calls are due.
+    ``intend`` is called with the route, the calls, and name and time of creation of the account's newest batch when the
+    calls are due.
     """
 
     def __init__(
         self, runtime: Runtime, state: Callable[[], State], put: Put, orders: BatchOrderRouter,
-        intend: Callable[[int, Calls, str], None],
+        intend: Callable[[int, Calls, str, float], None],
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._state = state
@@ -202,7 +203,7 @@ class BatchAccumulator:
         while calls and not self._over():
             reply = await self._orders.ask(place, batch_executor.NewestOrder())
             if reply is not None and reply.failure is None:
-                self._intend(place, calls, reply.name)
+                self._intend(place, calls, reply.name, reply.statuses[0].created_at_s if reply.statuses else 0.0)
                 return
             if reply is not None and reply.failure is not None and not passes(reply.failure):
                 self._refuse(calls, reply.failure)

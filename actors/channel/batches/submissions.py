@@ -47,7 +47,8 @@ NOBODY = "no branch could ask the provider and deliver the answer"
 WITHDRAW_S = 10.0
 """Seconds for which a job that has ended waits until the provider has taken the cancellations of its batches."""
 A_DAY_S = 86_400.0
-"""Seconds of clock error that are allowed for where the list no longer shows the batch from before the intent."""
+"""Seconds by which the provider's times of creation may contradict the order of its list, where that no longer shows
+the batch from before the intent."""
 _NO_BRANCH = Failure(FailureKind.TRANSIENT, "no branch was available to submit the batch", sent=False)
 _STAYED_OPEN = Failure(FailureKind.LOST, "the breaker of its route stayed open", sent=False)
 """Of a kind for which the calls are asked anew: no try of the submission is used up."""
@@ -199,12 +200,12 @@ class SubmissionTracker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _intend(self, place: int, calls: Calls, newest: str) -> None:
+    def _intend(self, place: int, calls: Calls, newest: str, newest_s: float) -> None:
         """Record the intent to submit these calls: it is journalled before anything is sent."""
         number = self._next = max(self._next, self._state().next_submission)
         self._next += 1
         self._bodies[number] = calls
-        self._put([events.SubmissionIntended(number, place, tuple(calls), newest)])
+        self._put([events.SubmissionIntended(number, place, tuple(calls), newest, newest_s)])
 
     # -- one submission --------------------------------------------------------------------------------------------
 
@@ -220,12 +221,18 @@ class SubmissionTracker:
         until_s = made.settled_at_s - k.terms.limits.batching.settle_s
         rows = tuple(BatchRequest(custom_id(k, k.flights[key]), calls[key].body) for key in made.keys)
         while True:
-            try:
-                reply = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s + k.ahead_s))
-            except Exception as error:  # the branch may have died, or may be slow and still handing it over
-                await asyncio.sleep(max(0.0, until_s - self._now_s()))
-                failure = Failure(FailureKind.TRANSIENT, f"the submitting branch did not answer ({error})")
-                return events.SubmissionUncertain(number, failure)
+            reply = await self._orders.ask(made.route, batch_executor.ClockOrder())
+            if reply is not None and reply.clock:
+                # its time was read before this moment: by that clock the deadline is not later than by this one
+                order = batch_executor.SubmitOrder(rows, reply.clock_s + until_s - self._now_s(), reply.clock)
+                try:
+                    reply = await self._orders.ask_once(made.route, order)
+                except Exception as error:  # the branch may have died, or may be slow and still handing it over
+                    await asyncio.sleep(max(0.0, until_s - self._now_s()))
+                    failure = Failure(FailureKind.TRANSIENT, f"the submitting branch did not answer ({error})")
+                    return events.SubmissionUncertain(number, failure)
+                if reply is not None and reply.clock:
+                    reply = None  # another branch has the credential now
             if reply is not None and not reply.given_back_s:
                 break
             left_s = until_s - self._now_s()
@@ -253,9 +260,8 @@ class SubmissionTracker:
         looks = 0
         while (made := self._state().submissions.get(number)) is not None:
             listed_at_s = self._now_s()
-            reply = await self._orders.ask(
-                made.route, batch_executor.ListOrder(made.marker, made.intended_at_s + self._state().ahead_s - A_DAY_S)
-            )
+            not_before_s = made.marker_at_s - A_DAY_S if made.marker_at_s else 0.0  # the provider's clock, never ours
+            reply = await self._orders.ask(made.route, batch_executor.ListOrder(made.marker, not_before_s))
             if reply is not None and reply.failure is None:
                 found, early = await self._among(made, reply, strangers)
                 if found is None and not early and absent(made.settled_at_s, listed_at_s):

@@ -332,7 +332,7 @@ def test_a_message_batch_is_not_submitted_through_an_open_breaker() -> None:
 
     async def play(scene: Scene) -> None:
         async def submit() -> batch_executor.OrderReply:
-            order = batch_executor.encode(batch_executor.SubmitOrder((), scene.runtime.now_s() + 60.0))
+            order = batch_executor.encode(batch_executor.SubmitOrder((), scene.runtime.steady_s() + 60.0, scene.branch.incarnation))
             return batch_executor.decode_reply(await scene.branch.batches("j", 1, 0, order))
 
         await opened(scene)
@@ -352,7 +352,7 @@ def test_a_branch_with_batches_alone_hears_that_the_breaker_is_closed() -> None:
     model.batches = batches  # type: ignore[attr-defined]
 
     async def play(scene: Scene) -> None:
-        order = batch_executor.encode(batch_executor.SubmitOrder((), scene.runtime.now_s() + 60.0))
+        order = batch_executor.encode(batch_executor.SubmitOrder((), scene.runtime.steady_s() + 60.0, scene.branch.incarnation))
         scene.cortex.breakers = (BreakerStanding("r0", OPEN, 1, 1.0),)
         await scene.send(call(1))
         await asyncio.sleep(1.0)
