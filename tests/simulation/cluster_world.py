@@ -23,6 +23,9 @@ from tests.simulation.provider import Provider
 from tests.simulation.scenario import EPOCH_S, Plan
 from tests.simulation.transport import Transport
 
+MANY = 50
+"""Branches above which all tasks are kept: to look through those of such a world at each death takes longer."""
+
 
 class Node:
     """Machine: offset of its wall clock, and its delay."""
@@ -45,7 +48,7 @@ class World:
 
     def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = plan
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop(many_lives=plan.branches > MANY)
         self.chance = plan.chance("world")
         self._tell = tell
         self.tells = tell is not None
@@ -104,7 +107,8 @@ class World:
         life.dead = life.halted = True
         self.deaths += 1
         self.tell(f"{life.name} dies{' for good' if gone else ''}")
-        self.loop.kept.append(asyncio.all_tasks(self.loop))  # type: ignore[arg-type]
+        if self.loop.tasks is None:
+            self.loop.kept.append(asyncio.all_tasks(self.loop))  # type: ignore[arg-type]
         self.loop.kept.append(life.parked)
         self.watch.died(life)
         self.transport.hang_up(life)
@@ -179,7 +183,8 @@ class World:
 
     def run(self, done: Callable[[], bool], until_s: float) -> None:
         """Run until ``done``, at most until ``until_s``."""
-        self.loop.run(lambda: done() or bool(self.watch.broken), until_s)
+        broken = self.watch.broken
+        self.loop.run(lambda: bool(broken) or done(), until_s)
         self.watch.look()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from cortex.scheduler.reports import Claim, Claims, Grant
 from cortex.scheduler.state import LEASE_S, SchedulerState
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.values.limits import Route
+from cortex.values.limits import JobTerms, Route
 from policies.failures.breaker import BreakerState
 from policies.failures.route_choice import pool_name, route_name
 from tests.simulation.invariants import JobWatch, Observer, Watch
@@ -66,6 +66,8 @@ class LeasesWatch(Observer):
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
         """By job, epoch, cortex and route: the last serial that was acknowledged."""
+        self._names: dict[str, tuple[JobTerms | None, list[tuple[str, str]]]] = {}
+        """By job: its terms, and under which names each of their routes is claimed."""
         self._routes: dict[str, Out] = {}
         self._limits: dict[str, deque[tuple[float, int]]] = {}
         """By pool: (time, limit), greatest limit first."""
@@ -248,7 +250,10 @@ class LeasesWatch(Observer):
         k = record.k
         assert k is not None
         now_s = self._loop.time()
-        names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
+        terms, names = self._names.get(record.name, (None, []))
+        if terms is not k.terms:
+            names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
+            self._names[record.name] = k.terms, names
         for batch in turn.batches:
             for event in batch:
                 if isinstance(event, (events.Answered, events.AttemptFailed, events.GivenBack)):

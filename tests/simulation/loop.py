@@ -70,7 +70,7 @@ class Handle:
 class VirtualLoop(asyncio.AbstractEventLoop):
     """Event loop with a heap of timers and no selector. ``run`` ends with ``done``, or when no timer is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, many_lives: bool = False) -> None:
         self._now_s = 0.0
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
@@ -83,6 +83,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Exceptions that were never retrieved, as reported to the loop."""
         self.kept: list[Any] = []
         """Callbacks of dead lives, kept so that none of their objects is finalized."""
+        self.tasks: list[Any] | None = [] if many_lives else None
+        """All tasks, where there are many lives; None: those of the moment are kept at each death."""
         self.thread_s: Callable[[], float] = lambda: 0.0
         """Return the seconds of work in a thread."""
 
@@ -183,6 +185,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name or "t", context=context)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if self.tasks is not None:
+            self.tasks.append(task)
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:

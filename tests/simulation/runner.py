@@ -215,7 +215,7 @@ class Simulation:
         """Run to the verdict. Raises ``invariants.Broken``, or any other error."""
         world = self.world
         world.loop.call_soon(self.set_up, context=NOBODY)
-        world.run(lambda: self.over() and world.calm, self.plan.ends_s)
+        world.run(lambda: world.calm and self.over(), self.plan.ends_s)
         for job in self.plan.jobs:
             world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]), job.ordered)
         world.watch.look()

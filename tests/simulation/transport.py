@@ -94,8 +94,7 @@ class Transport:
             world.tell(f"{message.life.name} -> {message.name}.{message.method}{_short(message.args)}")
         life.serving[message] = None
         work = life.seat.call(message.method, message.args)
-        task: asyncio.Task[Any] = asyncio.Task(work, loop=self._loop, name="m", context=life.context)
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task: asyncio.Task[Any] = self._loop.create_task(work, name="m", context=life.context)
         task.add_done_callback(lambda task: self._answered(life, message, task), context=NOBODY)
 
     def _answered(self, life: Life, message: Message, task: asyncio.Task[Any]) -> None:
