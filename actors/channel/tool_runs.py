@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from cortex.state.state import ENDED, State
 from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
+NOT_ADMITTED = -1
+"""Generation of a breaker that admits no run now."""
 AWAY_S = 0.5
 """Seconds until a scheduler that does not answer is asked again."""
 CHILD_LOOK_S = 0.5
@@ -143,34 +146,54 @@ class ToolRuns:
     async def _tool(self, command: commands.StartToolRun, terms: JobTerms) -> None:
         """Have a tool run on a worker. A run that no worker has begun goes to the next one, whatever happens."""
         event: events.Observed | None = None
+        tool = f"{terms.program}/{command.tool}"
         while event is None:
             name = await self._places.take(command.tool, command.at_once)
-            full, wait_s = False, 0.0
+            full, wait_s, admitted, asked = False, 0.0, NOT_ADMITTED, False
             try:
-                go, wait_s, generation = await self._admitted(f"{terms.program}/{command.tool}")
-                if go:
+                wait_s, admitted = await self._admitted(tool)
+                if admitted != NOT_ADMITTED:
                     ticket = await self._held(name, command, terms)
                     full = not ticket
                     if ticket:
-                        event = await self._ran(name, ticket, command, terms, generation)
+                        await self._on_disk(name, command)
+                        asked = True
+                        event = await self._ran(name, ticket, command, terms, admitted)
                         full = event is None
+                        asked = event is not None and (event.failure is None or event.failure.sent)
             except StoreError:
                 return  # the channel is broken: the next one begins what never began
             finally:
                 self._places.give_back(name, command.tool, full)
+                if admitted != NOT_ADMITTED and not asked:
+                    self._return(tool, admitted)
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
         self._put([event])
 
-    async def _admitted(self, tool: str) -> tuple[bool, float, int]:
-        """Ask whether the tool's breaker admits a run. Return this, the seconds until the next request if it does not,
-        and the breaker's generation.
+    def _return(self, tool: str, generation: int) -> None:
+        """Give back the admission of a run that has not begun: it may have been the one probe of a half-open breaker.
         """
+        self._runtime.peer("cortex").tell("returned", tool, generation)
+
+    async def _admitted(self, tool: str) -> tuple[float, int]:
+        """Ask whether the tool's breaker admits a run. Return the seconds until the next request if it does not, and
+        the breaker's generation, ``NOT_ADMITTED`` then. An admission that comes after nobody waits for it any more is
+        given back.
+        """
+        asking = asyncio.ensure_future(self._runtime.peer("cortex").ask("admit", self._job, tool))
         try:
-            go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
+            go, wait_s, generation = await asyncio.shield(asking)
         except (PeerUnavailable, PeerGone):
-            return False, AWAY_S, 0
-        return (True, 0.0, int(generation)) if go else (False, max(0.001, wait_s), 0)
+            return AWAY_S, NOT_ADMITTED
+        except asyncio.CancelledError:
+            asking.add_done_callback(partial(self._admitted_late, tool))
+            raise
+        return (0.0, int(generation)) if go else (max(0.001, wait_s), NOT_ADMITTED)
+
+    def _admitted_late(self, tool: str, asking: asyncio.Future[tuple[bool, float, int]]) -> None:
+        if not asking.cancelled() and asking.exception() is None and asking.result()[0]:
+            self._return(tool, int(asking.result()[2]))
 
     async def _held(self, name: str, command: commands.StartToolRun, terms: JobTerms) -> str:
         """Ask a worker for room. Return its ticket; empty if it has none, or does not answer: it begins nothing yet."""
@@ -184,15 +207,15 @@ class ToolRuns:
             self._runtime.peer("cortex").tell("missed", name)
             return ""
 
+    async def _on_disk(self, name: str, command: commands.StartToolRun) -> None:
+        """Have it on disk that a tool begins which must not run twice, before it does. Raises ``StoreError``."""
+        if command.told:
+            await self._put_durably([events.ToolRunBegun(command.goal, command.attempt, name)])
+
     async def _ran(
         self, name: str, ticket: str, command: commands.StartToolRun, terms: JobTerms, generation: int
     ) -> events.Observed | None:  # fmt: skip
-        """Let a worker that has room begin, and wait for the outcome; None if it takes no more runs after all.
-
-        That a tool begins which must not run twice is on disk before it does. Raises ``StoreError``.
-        """
-        if command.told:
-            await self._put_durably([events.ToolRunBegun(command.goal, command.attempt, name)])
+        """Let a worker that has room begin, and wait for the outcome; None if it takes no more runs after all."""
         arguments, asked_s = msgspec.msgpack.encode(command.arguments), self._runtime.monotonic_s()
         try:
             blob = await self._runtime.peer(name).ask(

@@ -55,7 +55,7 @@ HOST_METHODS = ("hello", "metrics", "observe")
 METHODS: dict[str, tuple[str, ...]] = {
     "cortex": (
         "admit", "budgets", "cap", "close", "drain", "forget", "join", "leave", "lend", "missed", "newest_epoch",
-        "remove_budget", "report", "set_budget", "share", "staff", "status",
+        "remove_budget", "report", "returned", "set_budget", "share", "staff", "status",
     ),
     "channel": (
         "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",

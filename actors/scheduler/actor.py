@@ -194,6 +194,10 @@ class Cortex:
         (run,) = [order for order in out if isinstance(order, protocol.AdmitToolRun)]
         return run.go, run.wait_s, run.generation
 
+    async def returned(self, tool: str, generation: int) -> None:
+        """Take back an admission of this generation: the run has not begun."""
+        self._step(protocol.ToolRunReturned(self._runtime.monotonic_s(), tool, generation))
+
     async def cap(self, who: str, pool: str, caps: bytes) -> None:
         """Set an operator's caps on a pool, given by its name or a route's. Raises ``ValueError``, one line.
 

@@ -148,6 +148,14 @@ class ToolRunRequested(msgspec.Struct, frozen=True):
     tool: str
 
 
+class ToolRunReturned(msgspec.Struct, frozen=True):
+    """A run that may begin, by ``AdmitToolRun`` of this generation, has not begun, and no worker will report of it."""
+
+    at_s: float
+    tool: str
+    generation: int
+
+
 class TimePassed(msgspec.Struct, frozen=True):
     """Time passed: sent when ``due_at_s`` has come."""
 
@@ -170,6 +178,7 @@ Event = (
     | DrainMember
     | NodesChanged
     | ToolRunRequested
+    | ToolRunReturned
     | TimePassed
 )
 

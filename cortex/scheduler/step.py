@@ -45,6 +45,7 @@ from cortex.scheduler.protocol import (
     StopJob,
     TimePassed,
     ToolRunRequested,
+    ToolRunReturned,
 )
 from cortex.scheduler.reports import Grant, ProgressReport, ReportAnswer
 from cortex.scheduler.state import LEASE_S, NEVER, SchedulerSettings, SchedulerState
@@ -82,6 +83,7 @@ __all__ = [
     "StopJob",
     "TimePassed",
     "ToolRunRequested",
+    "ToolRunReturned",
     "report_after_s",
     "report_answer",
     "step",
@@ -201,6 +203,8 @@ def _rare(state: SchedulerState, event: Event, out: list[Command]) -> None:
             for member in job_families.spoken_by(state, name):
                 claims.died(state, member, out)
                 state.jobs[member].dead = True
+    elif isinstance(event, ToolRunReturned):
+        tool_admission.returned(state, event)
     elif isinstance(event, PoolCapped):
         _capped(state, event)
     elif isinstance(event, PoolForgotten):

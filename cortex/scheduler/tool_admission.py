@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cortex.scheduler import health
-from cortex.scheduler.protocol import AdmitToolRun, BreakerMoved, Command, ToolRunRequested
+from cortex.scheduler.protocol import AdmitToolRun, BreakerMoved, Command, ToolRunRequested, ToolRunReturned
 from cortex.scheduler.reports import ToolSignals
 from cortex.scheduler.state import SchedulerState, ToolState
 from policies.failures import breaker
@@ -32,6 +32,15 @@ def asked(state: SchedulerState, event: ToolRunRequested) -> AdmitToolRun:
         takes_s = health.latency_s(tool.seen, at_s)
         wait_s = min(max(takes_s, WAIT_LEAST_S), WAIT_MAX_S) if takes_s else WAIT_S
     return AdmitToolRun(event.job, event.tool, False, max(wait_s, 0.0), own.generation)
+
+
+def returned(state: SchedulerState, event: ToolRunReturned) -> None:
+    """Take back the admission of a run that has not begun: a probe makes room for another. Otherwise a half-open
+    breaker would wait for its answer until the probe's deadline, a minute or more.
+    """
+    tool = state.tools.get(event.tool)
+    if tool is not None:
+        breaker.observe(state.settings.tool, tool.breaker, state.at_s, event.generation, 0, 0, 0, 0.0, 0.0, void=1)
 
 
 def record_signals(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> None:

@@ -247,6 +247,51 @@ async def test_workers_that_come_and_go_in_one_moment_are_waited_for_again() -> 
     assert len(worker.runs) == 1
 
 
+NOT_LOADED = msgspec.msgpack.encode((None, 1.0, Failure(FailureKind.FAULTY, "does not load", sent=False)))
+RAISED = msgspec.msgpack.encode((None, 1.0, Failure(FailureKind.FAULTY, "the tool t raised KeyError: 1")))
+
+
+@pytest.mark.parametrize(
+    ("worker", "given_back"),
+    [
+        (FakeWorker(DONE), 0),
+        (FakeWorker(RAISED), 0),
+        (FakeWorker(NOT_LOADED), 1),
+        (FakeWorker(PeerGone("worker:0")), 0),
+        (FakeWorker(DONE, rooms=("",)), 1),
+        (FakeWorker(DONE, rooms=(PeerUnavailable("worker:0"), PeerGone("worker:0"))), 2),
+        (FakeWorker(b"", DONE), 1),
+    ],
+)
+async def test_an_admission_of_which_no_worker_will_report_is_given_back(worker: FakeWorker, given_back: int) -> None:
+    """It may be the one probe of a half-open breaker: the tool would wait a minute for its answer."""
+    errands, runtime, put = _errands(worker)
+    errands.staffed(("worker:0",))
+    errands.begin(RUN, K)  # type: ignore[arg-type]
+    await _until(lambda: bool(put))
+    assert [asked for asked in runtime.cortex.asked if asked[0] == "returned"] == [("returned", "p/t", 4)] * given_back
+
+
+async def test_an_admission_for_a_run_that_was_given_up_meanwhile_is_given_back() -> None:
+    errands, runtime, put = _errands(FakeWorker())
+    go = asyncio.Event()
+    asked = runtime.cortex.ask
+
+    async def slowly(method: str, *args: Any) -> Any:
+        await go.wait()
+        return await asked(method, *args)
+
+    runtime.cortex.ask = slowly  # type: ignore[method-assign]
+    errands.staffed(("worker:0",))
+    errands.begin(RUN, K)  # type: ignore[arg-type]
+    await asyncio.sleep(0.005)
+    errands.abandon(1, 1)
+    await _until(lambda: errands.waiting() == 0)
+    go.set()
+    await _until(lambda: ("returned", "p/t", 4) in runtime.cortex.asked)
+    assert put == []
+
+
 # -- a worker holds only what it can begin -----------------------------------------------------------------------------
 
 

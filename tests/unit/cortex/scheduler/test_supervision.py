@@ -25,6 +25,7 @@ from cortex.scheduler.protocol import (
     StopJob,
     TimePassed,
     ToolRunRequested,
+    ToolRunReturned,
 )
 from cortex.scheduler.reports import ProgressReport, RouteSignals, ToolSignals
 from tests.support.fake_job_channels import ROUTE
@@ -399,3 +400,21 @@ def test_a_tool_that_keeps_failing_waits_and_is_tried_with_one_run():
         ("tool:grep", "half-open"),
         ("tool:grep", "closed"),
     ]
+
+
+def test_a_probe_that_no_worker_had_room_for_makes_room_for_another():
+    h = House()
+    h.join("a")
+    asked = ToolRunRequested(h.at_s, "a", "grep")
+    early = h.tell(asked)[-1]
+    h.tell(MemberStarted(h.at_s, "worker:0", "n0", "w"))
+    runs = ToolSignals("grep", failed={"faulty": 10})
+    h.tell(MemberReported(h.at_s, ProgressReport("worker:0", "w", "n0", 1, "idle", tools=(runs,))))
+    h.after(2.1)
+    probe = h.tell(ToolRunRequested(h.at_s, "a", "grep"))[-1]
+    assert probe.go and not h.tell(ToolRunRequested(h.at_s, "a", "grep"))[-1].go
+    h.tell(ToolRunReturned(h.at_s, "grep", early.generation))
+    assert not h.tell(ToolRunRequested(h.at_s, "a", "grep"))[-1].go, "admitted before the breaker opened: no probe"
+    h.tell(ToolRunReturned(h.at_s, "grep", probe.generation))
+    assert [h.tell(ToolRunRequested(h.at_s, "a", "grep"))[-1].go for _ in range(2)] == [True, False]
+    h.tell(ToolRunReturned(h.at_s, "unknown", 3))
