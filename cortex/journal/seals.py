@@ -19,6 +19,9 @@ import zlib
 _SEAL = struct.Struct(">II")
 _START = struct.Struct(">QI")
 SEAL_BYTES = _SEAL.size
+_MARK = b"\xc1sum"
+"""Bytes between a small value and its checksum. No MessagePack or JSON text holds 0xC1, so a value that was written
+before there were checksums does not end like this."""
 SNAPSHOT, PIECE = 0x736E6170, 0x70696563
 """In place of the checksum before: records that belong to no chain, "snap" and "piec"."""
 
@@ -51,3 +54,23 @@ def own_of(record: bytes) -> int:
 def fact_digest(key: str, value: bytes) -> int:
     """Return the checksum of a fact."""
     return zlib.crc32(value, zlib.crc32(key.encode() + b"\0"))
+
+
+def sealed_value(name: str, value: bytes) -> bytes:
+    """Return a small value that is kept under a name, with its checksum behind it."""
+    return value + _MARK + _value_digest(name, value)
+
+
+def opened_value(name: str, stored: bytes) -> bytes:
+    """Return a small value without its checksum; one that has none, of an earlier release, as it is. Raises
+    ``BadSeal`` for a value, a name or a checksum that was changed.
+    """
+    value, mark, digest = stored[:-8], stored[-8:-4], stored[-4:]
+    right = digest == _value_digest(name, value)
+    if right != (mark == _MARK):
+        raise BadSeal
+    return value if right else stored
+
+
+def _value_digest(name: str, value: bytes) -> bytes:
+    return fact_digest(name, value).to_bytes(4, "big")

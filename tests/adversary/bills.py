@@ -26,7 +26,6 @@ from cortex.state.state import State, flight_key
 from cortex.values.ledger import Charge
 from cortex.values.limits import Limits
 from cortex.values.reply import Usage
-from policies.estimates.bill_excess import KNOWN_AFTER
 from policies.estimates.price import cost_nusd
 from policies.failures.failure import FailureKind
 from tests.adversary.verdicts import Attack, Verdict

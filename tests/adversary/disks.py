@@ -10,13 +10,12 @@ import os
 import resource
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from tests.adversary.verdicts import Attack, Verdict
-from tests.adversary.victim import Ended, Victim, results_of, write_requests, wrong_rows
+from tests.adversary.victim import Ended, Victim, results_of, wait, write_requests, wrong_rows
 from tests.cluster.cluster_processes import Provider
 
 ROWS = 240
@@ -78,7 +77,7 @@ def _read_only(name: str, folder: Path) -> Verdict:
 
     def first(victim: Victim, provider: Provider) -> Ended:
         started = victim.start(*_command(output))
-        _wait(lambda: provider.stats()["requests"] > ROWS // 4)
+        wait(lambda: provider.stats()["requests"] > ROWS // 4)
         os.chmod(folder / name, 0o500)
         try:
             return victim.ended(started, 60)
@@ -93,7 +92,7 @@ def _removed(folder: Path) -> Verdict:
 
     def first(victim: Victim, provider: Provider) -> Ended:
         started = victim.start(*_command("out.jsonl"))
-        _wait(lambda: provider.stats()["requests"] > ROWS // 4)
+        wait(lambda: provider.stats()["requests"] > ROWS // 4)
         shutil.rmtree(folder / "state")
         seen = provider.stats()["requests"]
         ended = victim.ended(started, 60)
@@ -104,9 +103,3 @@ def _removed(folder: Path) -> Verdict:
         return ended
 
     return _tried(folder, "out.jsonl", first, ROWS)
-
-
-def _wait(done: Callable[[], bool], within_s: float = 60.0) -> None:
-    until_s = time.monotonic() + within_s
-    while not done() and time.monotonic() < until_s:
-        time.sleep(0.02)

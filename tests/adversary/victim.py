@@ -92,6 +92,13 @@ def kill(started: subprocess.Popen[str]) -> None:
         os.killpg(started.pid, signal.SIGKILL)
 
 
+def wait(done: Callable[[], bool], within_s: float = 60.0) -> None:
+    """Wait until something is so, for as long at most."""
+    until_s = time.monotonic() + within_s
+    while not done() and time.monotonic() < until_s:
+        time.sleep(0.02)
+
+
 def write_requests(path: Path, count: int) -> list[str]:
     """Write requests in the Message Batches format, or a table if the path ends in ``.csv``; return their names."""
     names = [f"r{number}" for number in range(count)]

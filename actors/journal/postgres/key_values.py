@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import psycopg
 
+from actors.journal.journal import StoreError
 from actors.journal.postgres.connection import DatabaseConnection, ran
+from cortex.journal.seals import BadSeal, opened_value, sealed_value
 
 T = TypeVar("T")
 
@@ -33,7 +35,18 @@ class DatabaseKeyValues:
         if not self._ready():
             return {}
         with contextlib.closing(self._linked()) as link:
-            return {str(name): bytes(value) for name, value in link.rows(_READ, (self._kind,))}
+            return self._opened(link.rows(_READ, (self._kind,)))
+
+    def _opened(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, bytes]:
+        """Return the values of rows of the table. Raises ``StoreError`` for one that was changed on the disk."""
+        found = {}
+        for name, value in rows:
+            try:
+                found[str(name)] = opened_value(str(name), bytes(value))
+            except BadSeal:
+                what = f"the {self._kind} of the database are damaged at {str(name)!r}"
+                raise StoreError(f"{what}: restore the table cortex_notes from a backup, or remove this row") from None
+        return found
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
         """Apply ``how`` in one transaction."""
@@ -52,11 +65,14 @@ class DatabaseKeyValues:
         def run(connection: psycopg.Connection[Any]) -> T:
             ran(connection, _ALONE, (self._kind,))
             at_s = float(ran(connection, _NOW).fetchall()[0][0])
-            there = {str(name): bytes(value) for name, value in ran(connection, _READ, (self._kind,)).fetchall()}
+            there = self._opened(ran(connection, _READ, (self._kind,)).fetchall())
             changed, answer = how(there, at_s)
             for name, value in changed.items():
                 given = (self._kind, name)
-                ran(connection, _DROP if value is None else _PUT, given if value is None else (*given, value))
+                if value is None:
+                    ran(connection, _DROP, given)
+                else:
+                    ran(connection, _PUT, (*given, sealed_value(name, value)))
             return answer
 
         with contextlib.closing(self._linked()) as link:

@@ -14,6 +14,7 @@ import msgspec
 from actors.files.local.new_files import touched
 from actors.journal.journal import StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
+from cortex.journal.seals import BadSeal, opened_value, sealed_value
 
 T = TypeVar("T")
 
@@ -44,11 +45,18 @@ class FileKeyValues:
                 if value is None:
                     db.execute(f"DELETE FROM {self._table} WHERE name = ?", (name,))
                 else:
-                    db.execute(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", (name, value))
+                    db.execute(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", (name, sealed_value(name, value)))
             return answer
 
     def _read(self, db: sqlite3.Connection) -> dict[str, bytes]:
-        return dict(db.execute(f"SELECT name, blob FROM {self._table} ORDER BY name"))
+        found = {}
+        for name, blob in db.execute(f"SELECT name, blob FROM {self._table} ORDER BY name"):
+            try:
+                found[name] = opened_value(name, blob)
+            except (BadSeal, TypeError):
+                what = f"{self._path} is damaged at {name!r}: restore it from a backup"
+                raise StoreError(f"{what}, or remove it and set its {self._table} again") from None
+        return found
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -60,7 +68,7 @@ class FileKeyValues:
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
                 yield db
-        except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise StoreError(f"cannot use {self._path}: {error}") from None
 
 

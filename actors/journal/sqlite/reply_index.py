@@ -22,6 +22,7 @@ from actors.journal.journal import StoreError
 from actors.journal.sqlite.disk import disk_error
 from actors.journal.sqlite.hash_set import HashSet
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
+from cortex.journal.seals import BadSeal, opened_value, sealed_value
 
 _ASK_AT_ONCE = 500  # old builds of SQLite accept at most 999 variables in a statement
 PUT_AT_ONCE = 4_096
@@ -58,7 +59,7 @@ class FileReplyIndex:
 
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
         """Open the index in the file ``path``, or in the open database ``db``. Raises ``StoreError``."""
-        self._looks = False
+        self._path, self._looks = path, False
         self._known = HashSet()
         """Hashes of the unsorted replies, complete while ``_knows_all``."""
         self._last = self._left = 0
@@ -78,19 +79,22 @@ class FileReplyIndex:
 
     def seq_of(self, job: str) -> int:
         """Return the last turn of a job that is in the index."""
-        row = self._db.execute("SELECT seq FROM indexed WHERE job = ?", (job,)).fetchone()
-        return int(row[0]) if row else 0
+        with self._reading():
+            row = self._db.execute("SELECT seq FROM indexed WHERE job = ?", (job,)).fetchone()
+            return int(row[0]) if row else 0
 
     def empty(self) -> bool:
         """Return True if the index is empty."""
-        return self._db.execute(_ANYTHING).fetchone() is None
+        with self._reading():
+            return self._db.execute(_ANYTHING).fetchone() is None
 
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
         """Append replies of a job, unsorted."""
         with self._writing() as db:
             numbers = [
                 db.execute(
-                    "INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows[at : at + PUT_AT_ONCE]))
+                    "INSERT INTO unsorted (job, replies) VALUES (?, ?)",
+                    (job, sealed_value(job, _encode(rows[at : at + PUT_AT_ONCE]))),
                 ).lastrowid
                 or 0
                 for at in range(0, len(rows), PUT_AT_ONCE)
@@ -101,12 +105,20 @@ class FileReplyIndex:
             self._last = numbers[-1]
 
     @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise ``StoreError``, one line, for what cannot be read, or was changed on the disk."""
+        try:
+            yield
+        except (sqlite3.Error, BadSeal, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
+            raise unusable(self._path, error) from None
+
+    @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, BadSeal, msgspec.MsgspecError) as error:
             with contextlib.suppress(sqlite3.Error):
                 # after an error of a full disk the transaction is still open, and would block all writers
                 self._db.execute("ROLLBACK")
@@ -124,7 +136,7 @@ class FileReplyIndex:
             rows: list[tuple[bytes, str, int, int]] = []
             upto = 0
             for number, job, blob in db.execute("SELECT id, job, replies FROM unsorted ORDER BY id"):
-                rows += ((hash_, job, seq, at) for hash_, seq, at in _decode(blob))
+                rows += ((hash_, job, seq, at) for hash_, seq, at in _opened(job, blob))
                 upto = number
                 if len(rows) >= SORT_AT_ONCE:
                     break
@@ -142,8 +154,8 @@ class FileReplyIndex:
         self._looks = True
         self._left = _times_left(self._db)
         if self._db.execute("SELECT count(*) FROM unsorted").fetchone()[0] <= LEARN_MAX:
-            for number, blob in self._db.execute("SELECT id, replies FROM unsorted ORDER BY id"):
-                self._known.add([hash_ for hash_, _, _ in _decode(blob)])
+            for number, job, blob in self._db.execute("SELECT id, job, replies FROM unsorted ORDER BY id"):
+                self._known.add([hash_ for hash_, _, _ in _opened(job, blob)])
                 self._last = number
             self._any_sorted = self._db.execute(_SORTED).fetchone() is not None
 
@@ -157,6 +169,10 @@ class FileReplyIndex:
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Yield the replies of the hashes that are in the index."""
+        with self._reading():
+            yield from self._find(hashes)
+
+    def _find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         if not self._looks:
             self._begin_to_look()
         new = self._known.among(hashes) if self._knows_all() else hashes
@@ -215,7 +231,7 @@ def whose(path: Path, question: bytes) -> tuple[str, int]:
             for table in _there(db):
                 for job, seq in db.execute(f"SELECT job, seq FROM {table} WHERE hash = ?", (question,)):
                     return str(job), int(seq)
-    except sqlite3.Error:
+    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
         pass
     return "", 0
 
@@ -233,7 +249,7 @@ def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
                 for table in _there(db):
                     rows = db.execute(f"SELECT hash FROM {table} WHERE {_among(some)}", some)
                     found.update(bytes(hash_) for (hash_,) in rows)
-    except sqlite3.Error:
+    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
         return set()
     return found
 
@@ -244,7 +260,7 @@ def anything(path: Path) -> bool:
         with contextlib.closing(_read_only(path, 10.0)) as db:
             sorted_in = (db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _there(db))
             return any(sorted_in) or next(unsorted(db), None) is not None
-    except sqlite3.Error:
+    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
         return False
 
 
@@ -253,7 +269,12 @@ def unsorted(db: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[bytes, in
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'unsorted'").fetchone() is None:
         return  # an index of release 0.1
     for job, blob in db.execute("SELECT job, replies FROM unsorted ORDER BY id DESC"):
-        yield str(job), _decode(blob)
+        yield str(job), _opened(job, blob)
+
+
+def _opened(job: str, blob: bytes) -> list[tuple[bytes, int, int]]:
+    """Return the replies of an unsorted row. Raises ``BadSeal`` for one that was changed on the disk."""
+    return _decode(opened_value(job, blob))
 
 
 def _read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
@@ -278,8 +299,10 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
         raise unusable(path, error) from None
 
 
-def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
+def unusable(path: Path, error: Exception) -> StoreError:
     """Return the error for an unusable index, as one line."""
-    if (disk := disk_error(error, path)) is not None:
-        return disk
-    return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")
+    if isinstance(error, sqlite3.Error | OSError):
+        if (disk := disk_error(error, path)) is not None:
+            return disk
+        return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")
+    return StoreError(f"{path} is damaged; it is only an index and may be removed: a job that is resumed adds its own")

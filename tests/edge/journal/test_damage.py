@@ -16,11 +16,12 @@ import pytest
 from actors.common.errors import UserError
 from actors.history.catalog import replayed
 from actors.history.result_history import lines
-from actors.journal.journal import Damaged, Journal, StateFolder
+from actors.journal.journal import Damaged, Journal, StateFolder, StoreError
+from actors.journal.sqlite.reply_index import FileReplyIndex
 from actors.journal.sqlite.wal import CutLog, see_whole
 from actors.maintenance.fork import ForkSpec, fork
 from actors.programs import loader
-from cortex.journal import codec
+from cortex.journal import codec, seals
 from cortex.state.program import Program
 from cortex.values.limits import JobTerms, Limits
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
@@ -224,3 +225,55 @@ def _change(source: Journal, change: str) -> None:
         "fact": f"UPDATE {facts} SET value = '7' WHERE key = 'opened_at'",
     }[change]
     storage._link.count(statement) if storage.remote else storage._db.execute(statement)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_small_value_that_was_changed_is_not_believed_and_one_of_an_earlier_release_is_read(state: str, old: bool) -> None:
+    """Budgets, and accounts that clusters share: a flipped bit of a cap would be another cap."""
+    folder = StateFolder(state).prepare()
+    register = folder.register("budgets")
+    register.change(lambda there: ({"cap": b"\x93\x01\x02\x03", "other": b""}, None))
+    remote = state.startswith("postgres")
+    table, key = ("cortex_notes", "value") if remote else ("budgets", "blob")
+
+    def put(blob: bytes) -> None:
+        if remote:
+            folder._link.count(f"UPDATE {table} SET {key} = %s WHERE name = %s", (blob, "cap"))
+        else:
+            with closing(sqlite3.connect(Path(state) / "budgets.sqlite")) as db, db:
+                db.execute(f"UPDATE {table} SET {key} = ? WHERE name = ?", (blob, "cap"))
+
+    if old:
+        put(b"\x93\x01\x02\x04")
+        assert register.read()["cap"] == b"\x93\x01\x02\x04"
+        register.change(lambda there: ({"cap": there["cap"]}, None))
+        return
+    whole = seals.sealed_value("cap", b"\x93\x01\x02\x03")
+    for bit in range(8 * len(whole)):
+        blob = bytearray(whole)
+        blob[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(seals.BadSeal):
+            seals.opened_value("cap", bytes(blob))
+    with pytest.raises(seals.BadSeal):
+        seals.opened_value("cop", whole)
+    put(bytes(blob))
+    for read in (register.read, lambda: register.change(lambda there: ({}, None))):
+        with pytest.raises(StoreError, match=r"damaged at 'cap'.*backup"):
+            read()
+
+
+def test_an_index_of_replies_that_was_changed_says_what_to_do(tmp_path: Path) -> None:
+    """A flipped hash would be a question that is asked, and paid, again."""
+    path = tmp_path / "replies.sqlite"
+    with closing(FileReplyIndex(path)) as index:
+        index.put("j", 7, [(bytes([number]) * 16, 7, number) for number in range(9)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (whole,) = db.execute("SELECT replies FROM unsorted").fetchone()
+    for at in range(0, len(whole), 7):
+        blob = bytearray(whole)
+        blob[at] ^= 4
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE unsorted SET replies = ?", (bytes(blob),))
+        with closing(FileReplyIndex(path)) as index, pytest.raises(StoreError, match=r"damaged; .* may be removed"):
+            list(index.find([bytes([3]) * 16]))
