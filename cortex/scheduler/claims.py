@@ -193,15 +193,19 @@ def ended(state: SchedulerState, name: str, epoch: int) -> None:
         left(state, name)
 
 
-def left(state: SchedulerState, name: str) -> None:
-    """Remove a job that has nothing in flight and no channel."""
+def left(state: SchedulerState, name: str, silent: bool = False) -> None:
+    """Remove a job that has nothing in flight and no channel.
+
+    ``silent``: nothing was heard of it for so long. It may come back in the same epoch: its process, or its machine,
+    may have been suspended, or the network was away.
+    """
     job = state.jobs.get(name)
     if job is not None:
         for route, hold in job.holds.items():
             _drop(state, name, route, hold)
         del state.jobs[name]
         state.left.pop(name, None)
-        state.left[name] = job.epoch
+        state.left[name] = job.epoch - silent
         if len(state.left) > LEFT_MAX:
             del state.left[next(iter(state.left))]
         job_families.count(state, name)
@@ -231,7 +235,7 @@ def passed(state: SchedulerState) -> None:
     for name in [name for name, job in state.jobs.items() if job.until_s <= state.at_s]:
         job = state.jobs[name]
         if state.at_s >= job.free_s:
-            left(state, name)
+            left(state, name, silent=True)
         elif not job.expired:
             job.expired = True
             pools.send(state, job)

@@ -100,6 +100,24 @@ def test_what_a_silent_job_had_counts_until_its_last_call_must_have_ended():
     assert list(t.state.jobs) == ["b"]
 
 
+@pytest.mark.parametrize("silent_s", [LEASE_S + TIMEOUT_S + 60.0, 86_400.0])
+def test_a_job_that_was_suspended_comes_back_in_the_same_epoch(silent_s: float):
+    """A laptop that slept, a process that was stopped, a network that was away: else it would wait for ever."""
+    t = town()
+    t.join("a")
+    t.after(silent_s)
+    assert list(t.state.jobs) == []
+    (grant,) = t.join("a")
+    assert (grant.permits, t.state.jobs["a"].epoch) == (10, 1)
+    t.after(silent_s)
+    t.jobs["a"].epoch = 2
+    t.join("a")
+    t.after(silent_s)
+    t.jobs["a"].epoch = 1
+    (grant,) = t.join("a")
+    assert (grant.permits, grant.why) == (0, "epoch 1 of this job is over")
+
+
 def test_a_job_that_comes_back_after_its_lease_is_told_anew_what_it_may_use():
     t = town()
     first = t.join("a")[0].serial
