@@ -1,7 +1,6 @@
-"""Disks that are full, folders that are gone or read-only: the job stops resumable, and loses no row.
+"""Disks that are full, fail or turn read-only, folders that are gone: the job stops resumable, and loses no row.
 
-A disk that answers EIO, or lies about what it wrote, needs a library before libc or a device of its own; the simulated
-disk of ``tests/simulation`` has both.
+A disk that lies about what it wrote needs a device of its own; the simulated disk of ``tests/simulation`` does that.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.adversary.verdicts import Attack, Verdict
+from tests.adversary.preload import Preload, able
+from tests.adversary.verdicts import Attack, Row, Verdict
 from tests.adversary.victim import Ended, Victim, results_of, wait, write_requests, wrong_rows
 from tests.cluster.cluster_processes import Provider
 
@@ -24,10 +24,22 @@ STOPS = (0, 3)
 """Exit codes of a job that is complete, and of one that can be resumed."""
 
 
-def attacks(short: bool) -> Iterator[Attack]:
+ERRORS = (
+    ("fsync", "EIO"), ("write", "EIO"), ("write", "EROFS"), ("write", "ENOSPC"), ("write", "EDQUOT"), ("fsync", "ENOSPC")
+)  # fmt: skip
+"""What fails in the state folder, and how: a disk that dies, one that is mounted read-only after an error, a full one, a
+quota. NFS and delayed allocation tell a full disk at ``fsync`` (close(2), fsync(2))."""
+
+
+def attacks(short: bool) -> Iterator[Attack | Row]:
     """Yield the attacks."""
     for kb in (100,) if short else (40, 100, 200, 300):
         yield Attack("disks", f"no file above {kb} kB", partial(_bounded, kb))
+    if why := able():
+        yield Row("disks", "errors of the disk", None, f"not tried: {why}")
+    else:
+        for call, error in ERRORS[:1] if short else ERRORS:
+            yield Attack("disks", f"{call} says {error}", partial(_failing, call, error))
     if not short:
         yield Attack("disks", "the output's folder is read-only", partial(_read_only, "out"))
         yield Attack("disks", "the state folder is removed", _removed)
@@ -37,12 +49,14 @@ def _command(output: str) -> tuple[object, ...]:
     return ("batch", "in.jsonl", "-o", output, "--job", "j", "--concurrency", CONCURRENCY)
 
 
-def _tried(folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int) -> Verdict:
-    """Let a first run meet the disk, and a second one have a good one."""
+def _tried(
+    folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int, **more: str
+) -> Verdict:  # fmt: skip
+    """Let a first run meet the disk, and a second one have a good one. ``more``: variables of both."""
     names = write_requests(folder / "in.jsonl", ROWS)
     provider = Provider(latency_ms=60.0, seed=1)
     try:
-        victim = Victim(folder, provider.url)
+        victim = Victim(folder, provider.url, **more)
         met = first(victim, provider)
         ended = victim.run(*_command(output))
         again = provider.stats()["second_complete_answers_by_user"]
@@ -68,6 +82,27 @@ def _bounded(kb: int, folder: Path) -> Verdict:
     return _tried(
         folder, "out.jsonl", lambda victim, provider: victim.run(*_command("out.jsonl"), before=before), CONCURRENCY
     )
+
+
+def _failing(call: str, error: str, folder: Path) -> Verdict:
+    """Let the disk of the state fail once a quarter of the rows was asked."""
+    preload, told = Preload(folder), []
+
+    def first(victim: Victim, provider: Provider) -> Ended:
+        started = victim.start(*_command("out.jsonl"))
+        wait(lambda: provider.stats()["requests"] > ROWS // 4)
+        preload.tell(**{f"{'sync' if call == 'fsync' else call}_error": error})
+        ended = victim.ended(started, 60)
+        told.append(preload.met)
+        full, said = error in ("ENOSPC", "EDQUOT"), ended.text.rpartition("j: ")[2]
+        preload.tell()
+        if ended.code == 0 or not told[0]:
+            return ended._replace(code=-1, text=f"the error was {'met' if told[0] else 'not met'}: {said}")
+        if (" is full" in said or "quota" in said) != full or "nothing was sent or paid" in ended.text:
+            return ended._replace(code=-1, text=f"it said the wrong thing: {said}")
+        return ended
+
+    return _tried(folder, "out.jsonl", first, CONCURRENCY, **preload.environment)
 
 
 def _read_only(name: str, folder: Path) -> Verdict:

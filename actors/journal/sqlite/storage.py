@@ -26,6 +26,7 @@ WAL_PAGES = 250
 costs a disk half of what it costs to extend it, so an early checkpoint pays; with SQLite's default of 1,000 pages short
 chains of commits are a tenth to a quarter slower."""
 
+_FLUSH_FAILED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 _APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
 _OLD_SNAPSHOTS = """
 DELETE FROM snapshots WHERE seq < (SELECT min(seq) FROM (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?))
@@ -65,6 +66,8 @@ class FileStorage:
         self.job = path.stem
         self._lock = threading.Lock()
         """Lock of writers: a channel may commit in a thread while its event loop stores notices."""
+        self._failed: StoreError | None = None
+        """Error of a flush that failed, after which nothing is written any more."""
         try:
             if create and db is None:
                 touched(path)
@@ -88,6 +91,8 @@ class FileStorage:
     @contextlib.contextmanager
     def _writing(self, epoch: int = 0) -> Iterator[None]:
         with self._lock:
+            if self._failed is not None:
+                raise self._failed
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 if epoch and self.meta("epoch") != b"%d" % epoch:
@@ -98,8 +103,20 @@ class FileStorage:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
                 if isinstance(error, (sqlite3.Error, OSError)):
-                    raise error_line(error, self.path) from None
+                    raise self._noted(error) from None
                 raise
+
+    def _noted(self, error: sqlite3.Error | OSError) -> StoreError:
+        """Return the error of a write in words, and note that of a failed flush.
+
+        What was to be flushed may be on the disk or not, and a later flush that succeeds does not say
+        (https://wiki.postgresql.org/wiki/Fsync_Errors). SQLite would write the next transaction over this one, and the
+        rest of this one behind it would look like turns that were damaged.
+        """
+        found = error_line(error, self.path)
+        if getattr(error, "sqlite_errorcode", 0) in _FLUSH_FAILED:
+            self._failed = found
+        return found
 
     def _fenced(self) -> Fenced:
         return Fenced(f"{self.job}: another run has taken the job over")
@@ -140,9 +157,11 @@ class FileStorage:
             try:
                 # otherwise the statement might join another thread's transaction, and not be on disk yet
                 with self._lock:
+                    if self._failed is not None:
+                        raise self._failed
                     self._appended(epoch, seq, blobs)
             except (sqlite3.Error, OSError) as error:
-                raise error_line(error, self.path) from None
+                raise self._noted(error) from None
 
     def _appended(self, epoch: int, first: int, blobs: Sequence[bytes]) -> None:
         """Insert turns. The inserting statement itself checks the epoch, under the write lock."""

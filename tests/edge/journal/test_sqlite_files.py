@@ -14,7 +14,7 @@ import pytest
 
 from actors.files.line_reader import InputFile
 from actors.files.sources.row_source import RowSource
-from actors.journal.journal import StateFolder
+from actors.journal.journal import StateFolder, StoreError
 from actors.journal.postgres.folder import DatabaseStateFolder
 from actors.journal.sqlite.folder import FileStateFolder
 from actors.journal.sqlite.key_values import FileKeyValues
@@ -98,3 +98,43 @@ def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path
     assert isinstance(StateFolder(tmp_path), FileStateFolder)
     with pytest.raises(TypeError, match="abstract method judge"):
         RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]
+
+
+class _Unflushed:
+    """A way to a journal whose disk fails to flush once, as SQLite tells it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.fails = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def execute(self, sql: str, *args: Any) -> Any:
+        if self.fails and sql.startswith(("COMMIT", "INSERT INTO turns")):
+            self.fails = False
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+        return self._db.execute(sql, *args)
+
+
+@pytest.mark.parametrize("at", ["a turn", "a fact"])
+def test_after_a_flush_that_failed_nothing_is_written_over_what_it_left(tmp_path: Path, at: str) -> None:
+    """SQLite writes the next transaction over it in the log; the rest behind would be told as damage to a resume."""
+    path = tmp_path / "j.sqlite"
+    FileStorage(path, create=True).close()
+    db = _Unflushed(sqlite3.connect(path, isolation_level=None))
+    mine = FileStorage(path, db=db)  # type: ignore[arg-type]
+    epoch = mine.take_epoch(b"{}")
+    mine.append(epoch, 1, [b"one"])
+    db.fails = True
+    with pytest.raises(StoreError) as first:
+        mine.append(epoch, 2, [b"two"]) if at == "a turn" else mine.set_meta("ended", b"1", epoch)
+    for write in (lambda: mine.append(epoch, 2, [b"two"]), lambda: mine.append(epoch, 2, [b"two", b"three"]),
+                  lambda: mine.set_meta("a", b"1", epoch), lambda: mine.put_snapshot(1, 0, b"", 0, epoch)):  # fmt: skip
+        with pytest.raises(StoreError) as again:
+            write()
+        assert again.value is first.value
+    assert mine.last() == 1
+    mine.close()
