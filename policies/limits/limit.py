@@ -402,6 +402,7 @@ def _follow_queue(
     if quick:
         return max(before, least), quick
     if not limit.load.wellness(policy.unwell_share):
+        queueing.note(queue, limit.at_s, before, *told)
         return before, quick
     wanted = queueing.observe(queue, limit.at_s, before, *told)
     return min(max(wanted, least) if queue.left else wanted, float(policy.ceiling)), quick

@@ -19,8 +19,11 @@ So throughput decides. Where fewer calls in flight get less done to the same deg
 number returns. From time to time more are tried, as BBR does (draft-ietf-ccwg-bbr): where as much more gets
 done, growth goes on.
 
-**End.** Where durations do not follow tokens, as at a gateway, or where calls are refused, nothing can be learnt from
-waits: the search ends (`Queueing.left`), and slow start and refusals find the limit (`policies.limits.probing`).
+**Gains.** Where durations do not follow tokens, as at a gateway, nothing can be learnt from waits. What is done at two
+numbers of calls in flight is then compared (`policies.limits.gains`).
+
+**End.** Where calls are refused the search ends (`Queueing.left`), and slow start and refusals find the limit
+(`policies.limits.probing`).
 
 Time is measured in rounds: the time of an answer, queue included.
 """
@@ -35,8 +38,9 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from policies.limits import told_queue
+from policies.limits import gains, told_queue
 from policies.limits import waiting as waits
+from policies.limits.gains import Gains
 from policies.limits.told_queue import FEW, MANY, QUEUE, ToldQueue
 from policies.limits.waiting import START as START
 from policies.limits.waiting import Waiting, WaitReading
@@ -82,14 +86,18 @@ LEARNS: Final = 0.3
 """Weight of a reading in what is known of the time of a token, where calls waited or the number is held."""
 TRIAL: Final = 1.15
 """Factor of a trial of more calls."""
-EXPLAINED: Final = ((16, 0.0), (24, 0.1))
-"""(fading count of answers, share): share of the variance of durations that sizes explain, below which time does not
-follow tokens after so many answers. At a server of one slot that has two calls it is a half, and by chance as small
-once in forty times."""
+ONE_SLOT: Final = 0.5
+"""Share of the variance of durations that sizes explain at a server of one slot that has two calls."""
+SURE: Final = 3.0
+"""Standard errors below it from which time does not follow tokens, of Fisher's transform of the correlation (R. A.
+Fisher, On the Probable Error of a Coefficient of Correlation, Metron 1, 1921). Where durations vary by a half for other
+reasons this is so after 16 answers or more."""
+EXPLAINED: Final = 0.15
+"""Share from which time is not said not to follow tokens, however many answers there are."""
+EXPLAINED_ANSWERS: Final = 16
+"""Answers below which nothing is said of it."""
 FIRST_ANSWERS: Final = 24
 """Answers with `START` calls in flight before growth ends there."""
-FOLLOWED: Final = 0.5
-"""Share from which time follows tokens for good; by chance it is as large once in a hundred times."""
 TRIAL_AFTER: Final = 8
 """Readings at the beginning until the first trial of more. Then it is twice as many, doubled each time."""
 TRIAL_AFTER_MAX: Final = 64
@@ -131,13 +139,15 @@ class Queueing(msgspec.Struct, array_like=True):
     quick: bool = False
     """True while answers come within `QUICK_S`."""
     followed: bool = False
-    """True once time was seen to follow tokens."""
+    """Of earlier releases."""
     left: bool = False
-    """True once the server refused a call, or its answers tell nothing of a wait: the search is over."""
+    """True once the server refused a call: the search is over."""
     told: ToldQueue = field(default_factory=ToldQueue)
     """State while the server tells how many calls wait: then nothing is searched for."""
     read_s: float = 0.0
     """Time of the latest reading after which the number was kept, in seconds."""
+    gains: Gains | None = None
+    """State of the search by what is done, once time was seen not to follow tokens."""
 
 
 def is_quick(
@@ -172,6 +182,8 @@ def observe(
     waiting = queue.waiting
     if not samples or not waits.take(waiting, at_s, in_flight, samples, prompts):
         return in_flight
+    if queue.gains is not None:
+        return _by_gains(queue, queue.gains, at_s, in_flight)
     # Few answers are enough where none counts that was begun with the change.
     if queue.growing:
         enough, rounds = (5.0, 0.45) if in_flight >= waits.LATE_CALLS else (max(2.0, 0.3 * in_flight), 0.85)
@@ -186,6 +198,9 @@ def observe(
     if queue.before:
         now.gain = in_flight / queue.before * waits.shortened(now, queue.before_s, queue.before_size)
         follows = math.log(now.gain) / math.log(in_flight / queue.before)
+    if (in_flight <= START or follows > gains.FREE) and _tells_nothing(now):
+        queue.gains, queue.growing, queue.before = Gains(), True, 0.0
+        return _by_gains(queue, queue.gains, at_s, in_flight)
     wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
     if wanted < in_flight:  # a queue of less than that costs no time
         wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
@@ -203,6 +218,23 @@ def observe(
     return wanted
 
 
+def _by_gains(queue: Queueing, found: Gains, at_s: float, in_flight: float) -> float:
+    """Return the calls that may be in flight where durations tell nothing of a wait."""
+    wanted, queue.growing = gains.follow(found, queue.waiting, at_s, in_flight, queue.growing)
+    wanted = float(max(round(wanted), 1))
+    if wanted != in_flight:  # only those begun after the change stand behind all that wait
+        waits.begin_anew(queue.waiting, at_s, max(wanted, waits.LATE_CALLS))
+    return wanted
+
+
+def note(
+    queue: Queueing, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int]
+) -> None:
+    """Take in the answers of a report after which the number is kept for another reason."""
+    if samples and not queue.left:
+        waits.take(queue.waiting, at_s, in_flight, samples, prompts)
+
+
 def _all_around(queue: Queueing, at_s: float, in_flight: float) -> bool:
     """Return True if the answers since the last reading are enough to compare what gets done."""
     waiting = queue.waiting
@@ -213,6 +245,8 @@ def _all_around(queue: Queueing, at_s: float, in_flight: float) -> bool:
 def cut(queue: Queueing, at_s: float) -> None:
     """Take in that the calls in flight were cut for another reason."""
     queue.growing, queue.calm, queue.trial, queue.before = False, 0, 0, 0.0
+    if queue.gains is not None:
+        gains.begin(queue.gains)
     waits.begin_anew(queue.waiting, at_s, 0.0)
 
 
@@ -241,8 +275,6 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
     if not queue.before and now.steady:
         queue.waiting.fixed_s += now.wait_s
         return GROWTH * in_flight, 0
-    if not queue.before and _tells_nothing(queue, now):
-        return in_flight, 0
     if queue.before and follows > (FOLLOWS_FEW if in_flight < FEW_CALLS else FOLLOWS_GROWING):
         if fresh < 2 * in_flight:
             return in_flight, 0
@@ -279,20 +311,21 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
     return in_flight
 
 
-def _tells_nothing(queue: Queueing, now: WaitReading) -> bool:
-    """Return True, and end the search, if time does not follow tokens: then a wait cannot be told from work."""
-    count = queue.waiting.level.count
-    if queue.followed or count < EXPLAINED[0][0]:
+def _tells_nothing(now: WaitReading) -> bool:
+    """Return True if time does not follow tokens: then a wait cannot be told from work.
+
+    By all answers so far, since chance lets a search that reads nothing but noise leave any number of calls in flight.
+    """
+    if now.compared < EXPLAINED_ANSWERS:
         return False
-    queue.followed = now.explained >= FOLLOWED and not now.even
-    queue.left = any(count >= answers and now.explained < share for answers, share in EXPLAINED)
-    return queue.left
+    correlation = math.sqrt(max(now.explained, 0.0))
+    least = math.atanh(math.sqrt(ONE_SLOT)) - SURE / math.sqrt(now.compared - 2)
+    return now.explained < EXPLAINED and math.atanh(correlation) < least
 
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
     """Return the number that is held from now on, and the direction of the trial that it is."""
-    unknown = in_flight <= START and not queue.followed and not now.steady
-    if unknown and (_tells_nothing(queue, now) or queue.waiting.level.count < EXPLAINED[-1][0]):
+    if in_flight <= START and not now.steady and (now.compared < EXPLAINED_ANSWERS or now.explained < EXPLAINED):
         return in_flight, 0
     surely = in_flight * (now.share - now.error) > MANY * _queue(in_flight * (1 - now.share))
     if now.error > KNOWN and not surely and queue.waiting.fresh < max(2 * in_flight, KNOWN_ANSWERS):

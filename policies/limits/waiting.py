@@ -55,6 +55,8 @@ NOISY: Final = 0.2
 """Standard deviation of the durations of answers of one length, as a share, from which they vary for other reasons."""
 STEADY: Final = 0.2
 """Standard deviation of what seems to be a wait, as a share of it, below which it is a fixed time."""
+STEADY_SIZES: Final = 0.5
+"""The same as a share of that of sizes."""
 STEADY_ANSWERS: Final = 10
 """Answers from which that is known."""
 SLACK: Final = 0.05
@@ -65,6 +67,8 @@ much earlier than the duration of its answer says."""
 LATE_ROUNDS: Final = 5.0
 """Multiple of that time from which a call is so slow that few were begun within it. Those begun with a change then
 count at once."""
+AROUND_ANSWERS: Final = 256.0
+"""Answers over which what they tell of time and tokens fades."""
 TINY: Final = 1e-9
 """Variance of prompts that have one length, which divides."""
 LATE_CALLS: Final = 48.0
@@ -167,6 +171,9 @@ class Waiting(msgspec.Struct, array_like=True):
     """Sums over the answers before it, in answer tokens and without the wait: what their work took."""
     prompt_error: float = PROMPT_ERROR
     """Error of the prompt's weight, as a standard deviation."""
+    around: LengthSums = field(default_factory=LengthSums)
+    """Sums over the answers before the last change, of what each differs by from the mean at its number of calls in
+    flight. Seconds are shares of that mean."""
 
 
 class WaitReading(msgspec.Struct):
@@ -191,8 +198,10 @@ class WaitReading(msgspec.Struct):
     even: bool
     """True if the answers have one length, so that their durations do not tell a wait from a slower batch."""
     explained: float
-    """Share of the variance of durations that sizes explain. Of answers of one length: 0 if durations vary all the
-    same, and 1 otherwise."""
+    """Share of the variance of durations that sizes explain, over all answers so far, whatever number was in flight. Of
+    answers of one length: 0 if durations vary all the same, and 1 otherwise."""
+    compared: float
+    """Answers that tell this share, less one for each number of calls in flight."""
     steady: bool
     """True if what seems to be a wait hardly varies: then it is a fixed time, since a wait is what is left of the calls
     before."""
@@ -258,6 +267,8 @@ def begin_anew(waiting: Waiting, at_s: float, in_flight: float) -> None:
     """Count from now on only answers to calls that are begun from now on, of which `in_flight` may be in flight."""
     quick = waiting.latency_s < LATE_ROUNDS * LATE_S
     late_s = LATE_S if quick or (in_flight >= LATE_CALLS and not _alike(waiting)) else 0.0
+    if waiting.level.count > 1:
+        _fade(waiting.around, AROUND_ANSWERS, _differences(waiting.level))
     waiting.from_s, waiting.fresh, waiting.level = at_s + late_s, 0, LengthSums()
 
 
@@ -287,12 +298,14 @@ def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     size = _size(lengths, waiting.prompt_weight)
     usual_s = s + line.per_token_s * (size - x)
     share_known = max(0.0, 1 - (known_s * x + waiting.fixed_s) / s)
-    explained, steady = _spread(waiting, wait_s)
-    if even:
-        explained, steady = 0.0 if now.ss > (NOISY * s) ** 2 else 1.0, False
+    around = _all_differences(waiting)
+    _, explained = _fit(around, waiting.lengths)
+    if _alike(waiting):
+        explained = 0.0 if around.ss > NOISY**2 * around.count else 1.0
+    steady = not even and _is_steady(waiting, wait_s)
     return WaitReading(
-        wait_s / usual_s, wait_s, usual_s, size, line.per_token_s, s, x, share_known, even, explained, steady,
-        error=line.error_s / usual_s, noise=line.noise_s / s,
+        wait_s / usual_s, wait_s, usual_s, size, line.per_token_s, s, x, share_known, even, explained, around.count,
+        steady, error=line.error_s / usual_s, noise=line.noise_s / s,
     )  # fmt: skip
 
 
@@ -338,17 +351,57 @@ def _line(
     return Line(per_token_s, prompt_s, besides_s, math.sqrt(off / n * var), math.sqrt(max(left, 0.0)))
 
 
-def _spread(waiting: Waiting, wait_s: float) -> tuple[float, bool]:
-    """Return the share of the variance of durations that both lengths explain (coefficient of determination, adjusted
-    for their number), and whether the rest is too small for a wait."""
-    c, now = waiting.level.count, _moments(waiting.level, 0.0)
-    xx, mm = now.xx + ALIKE * now.x * now.x, now.mm + ALIKE * now.m * now.m + TINY
-    det = xx * mm - now.xm * now.xm
-    per_n, per_m = (now.xs * mm - now.ms * now.xm) / det, (now.ms * xx - now.xs * now.xm) / det
-    left = now.ss - max(per_n * now.xs + per_m * now.ms, 0.0) if per_n > 0 or per_m > 0 else now.ss
-    left *= (c - 1) / max(c - 3, 1.0)
-    explained = 1 - left / now.ss if now.ss > 0 else 0.0
-    return explained, c >= STEADY_ANSWERS and left < (STEADY * wait_s) ** 2
+def _differences(sums: LengthSums) -> LengthSums:
+    """Return the sums of what answers differ by from their mean, with seconds as shares of the mean."""
+    c, now = sums.count, _moments(sums, 0.0)
+    nm = sums.nm / c - (now.x - 1) * now.m
+    s = max(now.s, TINY)
+    found = LengthSums(max(c - 1, 0.0), nn=c * now.xx, mm=c * now.mm, nm=c * nm)
+    found.sn, found.sm, found.ss = c * now.xs / s, c * now.ms / s, c * now.ss / s**2
+    return found
+
+
+def _all_differences(waiting: Waiting) -> LengthSums:
+    """Return these sums over the answers before the last change and since."""
+    found = msgspec.structs.replace(waiting.around)
+    if waiting.level.count > 1:
+        _fade(found, AROUND_ANSWERS, _differences(waiting.level))
+    return found
+
+
+def _fit(around: LengthSums, lengths: LengthSums) -> tuple[float, float]:
+    """Return what is left of the squared differences of durations once both lengths explain them, and the share of the
+    variance that they explain (coefficient of determination, adjusted for their number)."""
+    c, n, m = around.count, lengths.n / lengths.count, lengths.m / lengths.count
+    nn, mm = around.nn + ALIKE * (n + 1) ** 2 * c, around.mm + (ALIKE * m * m + TINY) * c
+    det = nn * mm - around.nm**2
+    if c < 1 or det <= 0 or around.ss <= 0:
+        return around.ss, 0.0
+    per_n, per_m = (around.sn * mm - around.sm * around.nm) / det, (around.sm * nn - around.sn * around.nm) / det
+    left = around.ss
+    if per_n > 0 or per_m > 0:
+        left -= max(per_n * around.sn + per_m * around.sm, 0.0)
+    left *= c / max(c - 2, 1.0)
+    return left, 1 - left / around.ss
+
+
+def _is_steady(waiting: Waiting, wait_s: float) -> bool:
+    """Return True if what tokens do not explain varies too little for a wait: one for a single call varies as they do.
+    """
+    level = waiting.level
+    if level.count < STEADY_ANSWERS:
+        return False
+    now = _moments(level, waiting.prompt_weight)
+    left, _ = _fit(_differences(level), level)
+    least = min(STEADY**2, STEADY_SIZES**2 * now.xx / now.x**2)
+    return left / level.count * now.s**2 < least * wait_s**2
+
+
+def mean(waiting: Waiting) -> tuple[float, float]:
+    """Return the mean duration of the answers since the last change, and its standard error as a share of it."""
+    level = waiting.level
+    mean_s = level.s / level.count
+    return mean_s, math.sqrt(max(level.ss / level.count - mean_s**2, (NOISE * mean_s) ** 2) / level.count) / mean_s
 
 
 def shortened(now: WaitReading, before_s: float, before_size: float) -> float:
