@@ -43,6 +43,7 @@ from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, 
 from actors.messaging.payload import batch_in
 from actors.messaging.servers_changed import ServersChanged
 from actors.observability.base.step_timer import StepTimer
+from actors.observability.metrics import job_ends
 from actors.ports.runtime import ChannelNotStarted, PeerUnavailable, Runtime
 from cortex.journal import codec
 from cortex.scheduler.reports import staff_digest
@@ -505,6 +506,8 @@ class Channel:
         """Hold a lease for as long as the job runs, then release the branches."""
         await self._lease.hold()
         await self._over.wait()  # on disk as well: until then a restarted channel may ask the branches what they hold
+        if end := job_ends.encoded(self._k):
+            self._runtime.peer("cortex").tell("ended", end)
         if not self.broken:
             await self._submissions.settle()
             await self._dispatch.close(forget=True)

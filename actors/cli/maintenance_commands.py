@@ -111,6 +111,22 @@ def verify(
     return check(job, cut, options)
 
 
+@takes("state", "verbose")
+def metrics(
+    options: Options,
+    metrics_listen: Annotated[
+        str, typer.Option("--metrics-listen", help="serve them here until a signal comes", metavar="HOST:PORT")
+    ] = "",
+    keep: Annotated[
+        str, typer.Option("--keep", help="how long the end of a job is told", metavar="TIME")
+    ] = "1h",
+) -> int:  # fmt: skip
+    """Print the ends of jobs as metrics for Prometheus, from the journals: outcome, cause, time, rows, cost."""
+    from actors.cli.inspection.metrics import metrics as tell
+
+    return tell(metrics_listen, keep, options)
+
+
 @takes("cluster", "as_json", "verbose")
 def down(
     options: Options,
@@ -128,5 +144,5 @@ def down(
 
 COMMANDS = {
     "results": results, "retry": retry, "config": config, "backup": backup, "rm": rm, "gc": gc, "forget": forget,
-    "verify": verify, "down": down,
+    "verify": verify, "metrics": metrics, "down": down,
 }  # fmt: skip

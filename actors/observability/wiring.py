@@ -72,6 +72,11 @@ class TelemetryParts:
         """Return the current metric samples of this process, encoded; empty without metrics."""
         return self.metrics.readings() if self.metrics is not None else b""
 
+    def keep_end(self, blob: bytes) -> None:
+        """Keep the end of a job among the metrics of this process."""
+        if self.metrics is not None:
+            self.metrics.ends.keep(blob)
+
     def close(self) -> None:
         """Flush and close all parts in parallel, since each may wait for a collector that does not answer."""
         closing = [threading.Thread(target=_close, args=(part,), daemon=True) for part in self._parts]
@@ -90,7 +95,7 @@ def _close(part: TelemetryPart) -> None:
 
 def assembled(
     settings: TelemetrySettings, environ: Mapping[str, str], counts: bool = False, node: str = ""
-) -> Telemetry:
+) -> TelemetryParts:
     """Return the telemetry of this process. ``counts``: collect metrics even if no exporter is configured, because
     samples will be requested by message. ``node``: name of the cluster node, recorded in traces."""
     for line in settings.problems:
@@ -125,13 +130,19 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Tele
     return begin
 
 
-def of_process(role: str, node: str) -> Telemetry:
+def of_process(role: str, node: str, standing: bool = False) -> Telemetry:
     """Return the telemetry of an actor's process, on this node. The variables with headers are removed from its
-    environment, because a header may hold a key."""
+    environment, because a header may hold a key. ``standing``: the cluster outlives its jobs, so its cortex tells of
+    their ends."""
     settings = TelemetrySettings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
         os.environ.pop(name, None)
-    return assembled(settings, os.environ, counts=True, node=node) if settings is not None else NullObserver()
+    if settings is None:
+        return NullObserver()
+    made = assembled(settings, os.environ, counts=True, node=node)
+    if standing and role == "cortex" and made.metrics is not None:
+        made.metrics.ends.standing = True
+    return made
 
 
 async def hand_over(peer: Peer, environ: Mapping[str, str], cluster: str) -> None:

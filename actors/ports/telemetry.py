@@ -107,6 +107,9 @@ class Telemetry(Protocol):
     def readings(self) -> bytes:
         """Return the measurements of this process (``observability.metrics``); empty without metrics."""
 
+    def keep_end(self, blob: bytes) -> None:
+        """Keep the end of a job (``observability.metrics.job_ends``), to tell of it after its channel is gone."""
+
     def close(self) -> None:
         """Close: the process ends."""
 
@@ -128,6 +131,9 @@ class NullObserver:
     def readings(self) -> bytes:
         """Return no measurements."""
         return b""
+
+    def keep_end(self, blob: bytes) -> None:
+        """Keep nothing: nobody asks."""
 
     def close(self) -> None:
         """Do nothing."""

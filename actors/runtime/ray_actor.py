@@ -54,8 +54,8 @@ HOST_METHODS = ("hello", "metrics", "observe")
 """Remote methods that every actor has. ``ActorHost`` answers them itself."""
 METHODS: dict[str, tuple[str, ...]] = {
     "cortex": (
-        "admit", "budgets", "cap", "close", "drain", "forget", "join", "leave", "lend", "missed", "newest_epoch",
-        "remove_budget", "report", "returned", "set_budget", "share", "staff", "status",
+        "admit", "budgets", "cap", "close", "drain", "ended", "forget", "join", "leave", "lend", "missed",
+        "newest_epoch", "remove_budget", "report", "returned", "set_budget", "share", "staff", "status",
     ),
     "channel": (
         "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",
@@ -77,6 +77,8 @@ class ActorRuntime(Runtime, Protocol):
     """Runtime of an actor host, which needs more than the actor."""
 
     telemetry: Telemetry
+    cluster: str
+    """``local``: a private Ray, which ends with its command; else the address of a cluster."""
 
     def make_model(self, blob: bytes) -> Any:
         """Return the model that a connection spec describes."""
@@ -137,7 +139,7 @@ class ActorHost:
         self._methods = frozenset(METHODS[role])
         self._args = args
         self._runtime = runtime
-        runtime.telemetry = of_process(role, runtime.node())
+        runtime.telemetry = of_process(role, runtime.node(), standing=runtime.cluster not in ("inline", "local"))
         self._actor = self._made()
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)

@@ -172,6 +172,10 @@ class Cortex:
             self._watch_task.cancel()
             self._watch_task = asyncio.get_running_loop().create_task(self._make_room())
 
+    async def ended(self, blob: bytes) -> None:
+        """Keep the end of a job for the metrics: its channel is about to go."""
+        self._runtime.telemetry.keep_end(blob)
+
     async def report(self, blob: bytes) -> bytes:
         """Take a progress report of a branch or worker. Return a ``ReportAnswer``."""
         report = _report_decoder.decode(blob)

@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fork": (("fork", "whole", "--at", "2", "--json"),),
     "down": (("down",),),
     "config": (("config", "whole"), ("config", "whole", "--json")),
+    "metrics": (("metrics",),),
     "verify": (("verify", "whole"), ("verify", "whole", "--json")),
     "backup": (("backup", "saved", "--json"),),
     "rm": (("rm", "whole", "--json"),),

@@ -12,7 +12,7 @@ COMMANDS = {
     "While it runs": "status top jobs set drain limit cancel attach answer approve",
     "Afterwards": "results resume retry report inspect export costs replay diff fork",
     "In a cluster": "k8s down",
-    "Administration": "config backup verify rm gc forget budget program doctor simulate",
+    "Administration": "config metrics backup verify rm gc forget budget program doctor simulate",
 }
 """Group -> its commands, in the order of the help. Commands without a group are shown under "Others"."""
 
@@ -46,6 +46,7 @@ EXAMPLES = {
     "limit": ("cortex limit sonnet --rpm 500 --headroom 20%", "cortex limit sonnet --clear"),
     "down": ("cortex down --within 5m",),
     "verify": ("cortex verify tickets",),
+    "metrics": ("cortex metrics --metrics-listen 127.0.0.1:9465",),
     "backup": ("cortex backup /mnt/other/cortex-2026-11-22",),
     "gc": ("cortex gc --older-than 30d --dry-run",),
     "doctor": ("cortex doctor --model claude-haiku-4-5",),

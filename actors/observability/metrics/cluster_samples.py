@@ -11,6 +11,7 @@ from actors.observability.metrics.samples import Labels, NumberSample
 from cortex.scheduler.state import SchedulerState
 from policies.failures.breaker import Breaker, BreakerState
 
+_ROLES: Final = ("branch", "channel", "worker")
 _LEVEL: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
@@ -30,10 +31,9 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
             yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker)
     for name, route in state.routes.items():
         yield NumberSample("cortex.breaker.given_back", ((SUBJECT, name), (SUBJECT_KIND, "route")), route.given_back)
-    for role, count in state.restarts.items():
-        yield NumberSample("cortex.restarts", ((ROLE, role),), count)
-    for role, count in state.kills.items():
-        yield NumberSample("cortex.kills", ((ROLE, role),), count)
+    for name, counts in (("cortex.restarts", state.restarts), ("cortex.kills", state.kills)):
+        for role in dict.fromkeys((*_ROLES, *counts)):  # from 0 on, so that the first rise is seen
+            yield NumberSample(name, ((ROLE, role),), counts.get(role, 0))
     for (role, phase), count in Counter((one.role, one.state) for one in state.members.values()).items():
         yield NumberSample("cortex.members", ((ROLE, role), (STATE, phase)), count)
     nodes = Counter("drained" if node.drained else "up" if node.alive else "down" for node in state.nodes.values())

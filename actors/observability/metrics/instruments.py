@@ -89,7 +89,13 @@ _TABLE: Final = (
     Instrument("cortex.job.deadline", "gauge", "s", "Deadline of the job, Unix time"),
     Instrument("cortex.job.label", "gauge", "1", "1 for each label of the job"),
     Instrument("cortex.job.progressed", "gauge", "s", "End of the job's most recent call, Unix time"),
-    Instrument("cortex.journal.lag", "gauge", "s", "Longest wait of an event to be on disk, in the last minute"),
+    Instrument("cortex.job.blocked", "gauge", "1", "1 while the job waits for its account, model or key; else 0"),
+    Instrument("cortex.job.ended.timestamp", "gauge", "s", "End of the job's latest run, Unix time"),
+    Instrument("cortex.job.ended.rows", "gauge", "{row}", "Rows at the end of the job's latest run, by outcome"),
+    Instrument("cortex.job.ended.cost.usd", "gauge", "{USD}", "Cost of the job at the end of its latest run"),
+    Instrument("cortex.ends.kept", "gauge", "s", "How long this process tells of the ends of jobs after them"),
+    Instrument("cortex.state.up", "gauge", "1", "1 if the state folder can be read, else 0"),
+    Instrument("cortex.journal.lag", "gauge", "s", "Longest wait of an event to be on disk, in the last minute or now"),
     Instrument("cortex.journal.size", "sum", "By", "Journal and write-ahead log on disk"),
     Instrument("cortex.disk.free", "gauge", "By", "Free space on the journal's disk"),
     Instrument("cortex.jobs", "sum", "{job}", "Jobs that hold or want a share"),
@@ -116,6 +122,7 @@ LABEL_VALUE: Final = "cortex.label.value"
 OUTCOME: Final = "cortex.outcome"
 KIND: Final = "cortex.kind"
 ENDING: Final = "cortex.ending"
+CAUSE: Final = "cortex.cause"
 CERTAINTY: Final = "cortex.certainty"
 TOKEN_TYPE: Final = "cortex.token.type"
 PHASE: Final = "cortex.phase"

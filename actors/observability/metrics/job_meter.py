@@ -24,6 +24,7 @@ from actors.observability.base.conventions import (  # fmt: skip
     provider_of,
 )
 from actors.observability.metrics.instruments import JOB, PHASE
+from actors.observability.metrics.job_ends import end_of, is_told
 from actors.observability.metrics.job_samples import of_job
 from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
 from actors.ports.telemetry import TurnTimings
@@ -167,6 +168,8 @@ class JobMeter:
             return
         yield from of_job(self._k)
         yield NumberSample("cortex.job.progressed", self._own, self._progressed_s)
+        if self._k.outcome and is_told(self.job):
+            yield from end_of(self._k).points()
         recent_s = self._now_s() - LAG_S
         yield NumberSample(
             "cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from actors.jobs.ending_cause import blocked_now
 from actors.jobs.summary import unreadable_rows
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
 from actors.observability.metrics.instruments import ENDING, JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
@@ -12,6 +13,7 @@ from cortex.state.state import State
 from cortex.values.counters import JobCounters
 from cortex.values.endings import Ending
 from policies.estimates.price import usd
+from policies.failures.failure import FailureKind
 
 
 def of_job(k: State) -> Iterator[NumberSample]:
@@ -27,7 +29,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
         "cortex.calls", OUTCOME,
         {"answered": tally.answered, "reused": ledger.reused_calls, "failed": tally.calls_failed},
     )  # fmt: skip
-    yield from by("cortex.attempts", KIND, {"answered": k.successes, **_by_kind(tally.failures)})
+    yield from by("cortex.attempts", KIND, {"answered": k.successes, **_NO_FAILURES, **_by_kind(tally.failures)})
     refused = tally.rows_refused
     yield from by(
         "cortex.rows", OUTCOME, {"succeeded": tally.succeeded, "failed": tally.failed - refused, "refused": refused}
@@ -48,7 +50,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
         "cortex.tokens.cap": limits.max_job_tokens, "cortex.tokens.committed": ledger.committed_tokens,
         "cortex.rows.expected": rows_expected(k), "cortex.rows.unreadable": unreadable_rows(k),
         "cortex.calls.in_flight": len(k.flights), "cortex.queue": k.offered, "cortex.permits": k.permits,
-        "cortex.job.deadline": limits.deadline_at_s,
+        "cortex.job.deadline": limits.deadline_at_s, "cortex.job.blocked": int(blocked_now(k)),
     }  # fmt: skip
     for name, value in plain.items():
         if value is not None:
@@ -66,19 +68,19 @@ def rows_expected(k: State) -> int:
 
 
 def rows_by_ending(tally: JobCounters) -> dict[str, int]:
-    """Return the rows, or other top goals, that had a reply, by the ending of the last one; ``whole`` is always there.
+    """Return the rows, or other top goals, that had a reply, by the ending of the last one; all endings are there.
 
     A row whose reply is no whole answer has failed with the ending as its kind, or has a result all the same. A failed
     row of any other kind, such as ``malformed``, is not counted.
     """
     counts = {str(Ending.WHOLE): tally.succeeded - sum(tally.endings.values())}
     for ending in _NOT_WHOLE:
-        count = tally.endings.get(ending, 0) + tally.failed_for_good.get(ending, 0)
-        if count:
-            counts[ending] = count
+        counts[ending] = tally.endings.get(ending, 0) + tally.failed_for_good.get(ending, 0)
     return counts
 
 
+_NO_FAILURES = {str(kind): 0 for kind in FailureKind}
+"""Kinds of failure, each at 0: the rise of a counter is seen only from its first sample on."""
 _NOT_WHOLE = tuple(str(ending) for ending in Ending if ending is not Ending.WHOLE)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.metrics.cardinality_limit import SERIES_MAX, CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
+from actors.observability.metrics.job_ends import KeptEnds
 from actors.observability.metrics.job_meter import JobMeter, Sampled, nobody
 from actors.observability.metrics.samples import MetricSamples
 from actors.ports.telemetry import ClusterObserver
@@ -57,6 +58,8 @@ class Metrics:
         self._meters: dict[str, JobMeter] = {}
         self._last: dict[str, MetricSamples] = {}
         """Last samples of ended jobs, until they are exported once more."""
+        self.ends = KeptEnds(now_s)
+        """Ends of jobs whose channels are gone, or about to go."""
         self._cluster: SchedulerState | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -65,6 +68,7 @@ class Metrics:
         self._found_loop()
         meter = self._meters[job] = JobMeter(job, folder, self._now_s, self._gone, self._sampled)
         self._last.pop(job, None)
+        self.ends.drop(job)
         return meter
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver | None:
@@ -98,6 +102,7 @@ class Metrics:
                 found.points += each.points
                 found.spreads += each.spreads
                 found.since_s[job] = each.began_s
+        found.points += self.ends.points(self._epoch_of, found.since_s)
         return (self._exported if for_good else self._ceiling).under(found)
 
     def read_elsewhere(self) -> MetricSamples | None:
@@ -134,6 +139,11 @@ class Metrics:
             self._loop = asyncio.get_running_loop()
         if self._exports is None:
             self._exports = self._make_exports(self.read_elsewhere, lambda: self._settings)
+
+    def _epoch_of(self, job: str) -> int:
+        """Return the epoch of a job that runs in the cluster; 0 if it does not."""
+        claims = self._cluster.jobs.get(job) if self._cluster is not None else None
+        return claims.epoch if claims is not None else 0
 
     def _gone(self, meter: JobMeter) -> None:
         if self._meters.get(meter.job) is not meter:

@@ -113,7 +113,7 @@ async def test_rows_are_counted_by_the_ending_of_their_reply(tmp_path, program, 
     facts = (await run.to_end()).facts
     found = {dict(labels)["cortex_ending"]: count for (name, labels), count in found_in(kept[0]).items()
              if name == "cortex_rows_endings_total"}  # fmt: skip
-    assert found == {"whole": 2, "cut": 2, "paused": 1, "empty": 1, "refused": 1, "unknown": 1}
+    assert found == {"whole": 2, "cut": 2, "paused": 1, "tool_use": 0, "empty": 1, "refused": 1, "unknown": 1}
     assert facts["rows_succeeded"] == succeeded
 
 
@@ -121,8 +121,9 @@ async def test_a_jobs_series_vanish_with_it(tmp_path):
     telemetry = counting()
     run = run_of(tmp_path, FunctionModel(), telemetry=telemetry)
     await run.to_end()
-    labels = [labels for _, labels in found_in(metrics_of(telemetry).read())]
-    assert labels and not [each for each in labels if any(name == "cortex_job_id" for name, _ in each)]
+    found = found_in(metrics_of(telemetry).read())
+    left = {name for name, labels in found if any(label == "cortex_job_id" for label, _ in labels)}
+    assert left == {f"cortex_job_ended_{what}" for what in ("timestamp_seconds", "rows", "cost_usd")}
 
 
 async def test_counters_go_on_where_they_were_when_a_channel_comes_back(tmp_path):

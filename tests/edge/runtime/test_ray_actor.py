@@ -57,6 +57,8 @@ class FakeActor:
 class World:
     """A runtime with a cortex that answers or not."""
 
+    cluster = "local"
+
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.cortex_lives = True
