@@ -87,6 +87,7 @@ class Channel:
         self._traces = PendingGoalRecords(job)
         self._watch = runtime.telemetry.watch(job, folder)
         self._step_timer = StepTimer(runtime.monotonic_s)
+        self._watch.timed_by(self._step_timer.unsaved_s)
         self._bell, self._news, self._over = WakeEvent(), asyncio.Event(), asyncio.Event()
         self._alarm = RearmableTimer(self._bell.ring)
         self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)

@@ -83,6 +83,9 @@ class TimedObserver(Protocol):
     def turn_timed(self, took: TurnTimings) -> None:
         """Note the durations of the turn that is observed next."""
 
+    def timed_by(self, unsaved_s: Callable[[], float]) -> None:
+        """Take the function that returns for how many seconds the oldest unsaved event has waited; 0: none waits."""
+
 
 class ClusterObserver(Protocol):
     """Observer of the cortex."""
@@ -177,6 +180,11 @@ class JobObservers:
                 watch.turn_timed(took)
             except Exception:
                 self._let_go(watch)
+
+    def timed_by(self, unsaved_s: Callable[[], float]) -> None:
+        """Pass the clock of unsaved events to the observers that need it."""
+        for watch in self._timed:
+            watch.timed_by(unsaved_s)
 
     def begin(self, journal: Journal) -> None:
         """Begin all restorable observers."""

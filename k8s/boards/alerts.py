@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from k8s.boards.queries import JOB, THROTTLED, by, in_all, increase, level, matching, quantile, rate
+from k8s.boards.queries import (
+    JOB,
+    THROTTLED,
+    by,
+    in_all,
+    increase,
+    last,
+    level,
+    lowest,
+    matching,
+    quantile,
+    slope,
+)
 
 # Location of the runbook. Users who publish it at an address of their own replace this text in the rules files.
 RUNBOOK = "docs/runbook.md"
@@ -13,10 +25,40 @@ RUNBOOK = "docs/runbook.md"
 OF = "{{ $labels.cortex_job_id }}"
 SUBJECT = ("namespace", "cortex_subject_kind", "cortex_subject")
 PLACE = ("namespace", "instance")
-FAILED, BLOCKED = 'cortex_outcome="failed"', 'cortex_kind=~"blocked|unauthorised"'
+FAILED, BLOCKED = 'cortex_outcome="failed"', 'cortex_cause="blocked"'
 DRAINED = 'cortex_state="drained"'
-CLUSTER = ("namespace",)
-NODES = matching("cortex_nodes")
+CLUSTER = ("namespace", "ray_io_cluster")
+OF_CLUSTER = (*CLUSTER, "cortex_job_id")
+GIB = 1 << 30
+
+TOLD_S = 3600
+"""Seconds for which an alert about the end of a job fires, if nothing is done: as long as the end is told."""
+ENDED = "cortex_job_ended_timestamp_seconds"
+JOB_OF_IT = "`cortex top` in that cluster, or `cortex jobs`, names the jobs."
+
+
+def _ended(*matchers: str) -> str:
+    """Return the query of jobs that have ended so, seconds ago. A job that goes on has no end."""
+    return f"(time() - {level(ENDED, *matchers, labels=(*JOB, 'cortex_outcome', 'cortex_cause'))}) < {TOLD_S}"
+
+
+def _lost(labels: tuple[str, ...]) -> str:
+    """Return the query of jobs whose series have vanished, and whose end nobody tells. The end of an earlier run, before
+    the last progress, is none of this run."""
+    join = ", ".join(JOB)
+    known = f"{last(ENDED)} >= on ({join}) {last('cortex_job_progressed_seconds')}"
+    running = level("cortex_rows_expected", labels=labels)
+    return f"({last('cortex_rows_expected', labels=labels)} unless on ({join}) ({known})) unless on ({', '.join(labels)}) {running}"
+
+
+BLOCKED_NOW = f"{level('cortex_job_blocked')} > 0"
+TELLS = by("count", CLUSTER, matching("cortex_ends_kept_seconds"))
+"""Clusters and places in which something tells how jobs ended."""
+OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
+"""Cortices of clusters that outlive their jobs. A process of its own, or a private Ray, ends with its job."""
+DISK = matching("cortex_disk_free_bytes")
+FREE = lowest("cortex_disk_free_bytes", labels=PLACE)
+LAG = level("cortex_journal_lag_seconds")
 
 
 @dataclass(frozen=True)
@@ -39,12 +81,13 @@ class Alert:
 RECORDED = {
     "cortex_job:rows_done": f"{in_all('cortex_rows_total', over='cortex_outcome')} or 0 * {level('cortex_rows_expected')}",
     "cortex_job:rows_left": f"{level('cortex_rows_expected')} - cortex_job:rows_done",
-    "cortex_job:rows:rate15m": rate("cortex_rows_total", labels=JOB, window="15m"),
+    "cortex_job:rows:rate15m": slope("cortex_rows_total", over=("cortex_outcome",)),
     "cortex_job:cost_usd": f"{level('cortex_cost_USD_total')} + {level('cortex_cost_assumed_USD')}",
-    "cortex_job:cost_usd:rate15m": rate("cortex_cost_USD_total", labels=JOB, window="15m"),
+    "cortex_job:cost_usd:rate15m": slope("cortex_cost_USD_total"),
     "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_USD')} - cortex_job:cost_usd",
     "cortex_job:calls_waiting": f"{level('cortex_queue')} + {level('cortex_calls_in_flight')}",
-    "cortex_job:attempts:rate5m": rate("cortex_attempts_total", labels=(*JOB, "cortex_kind"), window="5m"),
+    "cortex_job:calls:rate10m": by("sum", JOB, f"rate({matching('cortex_calls_total')}[10m])"),
+    "cortex_job:attempts:rate5m": by("sum", (*JOB, "cortex_kind"), f"rate({matching('cortex_attempts_total')}[5m])"),
     "cortex_job:throttled:share5m": (
         f"{by('sum', JOB, f'cortex_job:attempts:rate5m{{{THROTTLED}}}')} / {by('sum', JOB, 'cortex_job:attempts:rate5m')}"
     ),
@@ -57,7 +100,8 @@ ALERTS = (
     Alert(
         "CortexNoProgress",
         # 15 minutes in total with `held`
-        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0",
+        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0 "
+        f"unless {BLOCKED_NOW}",
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
@@ -69,7 +113,7 @@ ALERTS = (
         "5m",
         "warning",
         "The breaker of {{ $labels.cortex_subject_kind }} {{ $labels.cortex_subject }} does not close",
-        "Its calls mostly fail or hang, so it is only probed. Work that needs it waits, or takes its fallback.",
+        f"Its calls mostly fail or hang, so it is only probed. Work that needs it waits, or takes its fallback. {JOB_OF_IT}",
     ),
     Alert(
         "CortexBudgetBurn",
@@ -111,25 +155,25 @@ ALERTS = (
     ),
     Alert(
         "CortexRowsFailing",
-        f"{level('cortex_rows_total', FAILED)} / cortex_job:rows_done > 0.05 "
-        "and cortex_job:rows_done >= 50",
+        f"{slope('cortex_rows_total', FAILED)} / cortex_job:rows:rate15m > 0.05 and cortex_job:rows_done >= 50",
         "5m",
         "warning",
         f"Rows of job {OF} fail",
-        "{{ $value | humanizePercentage }} of the finished rows ended in an error.",
+        "{{ $value | humanizePercentage }} of the rows of the last 15 minutes ended in an error. "
+        f"`cortex inspect {OF} --failed` shows them.",
     ),
     Alert(
         "CortexAccountBlocked",
-        f"{increase('cortex_attempts_total', BLOCKED, labels=JOB, window='10m')} > 0",
+        f"{BLOCKED_NOW} or {by('max', JOB, _ended(BLOCKED))}",
         "0m",
         "critical",
         f"The provider refuses the account of job {OF}",
         "Cause: credit, a spend limit, the model or the key. No row fails; the job waits, or has ended partial, until the "
-        "cause is removed.",
+        f"cause is removed and `cortex resume {OF}` continues it.",
     ),
     Alert(
         "CortexJournalLag",
-        f"{level('cortex_journal_lag_seconds')} > 5",
+        f"{LAG} > 5 unless {LAG} > 30",
         "5m",
         "warning",
         f"The disk under the journal of job {OF} is slow",
@@ -137,19 +181,19 @@ ALERTS = (
     ),
     Alert(
         "CortexDiskFilling",
-        by("min", PLACE, f"predict_linear({matching('cortex_disk_free_bytes')}[1h], 4 * 3600)") + " < 0",
+        f"{by('min', PLACE, f'predict_linear({DISK}[1h], 4 * 3600)')} < 0",
         "15m",
         "warning",
         "The disk under the state folder on {{ $labels.instance }} will be full within four hours",
-        "The forecast uses the rate of the last hour.",
+        f"The forecast uses the rate of the last hour. {JOB_OF_IT}",
     ),
     Alert(
-        "CortexDiskFull",
-        f"{level('cortex_disk_free_bytes', labels=PLACE)} < 1073741824",
-        "1m",
+        "CortexDiskFull",  # the absolute rest, and a fill that leaves no time to wait for it
+        f"{FREE} < {GIB} or ({FREE} < {10 * GIB} and {by('min', PLACE, f'predict_linear({DISK}[5m], 600)')} < 0)",
+        "0m",
         "critical",
-        "The disk under the state folder on {{ $labels.instance }} is full",
-        "{{ $value | humanize1024 }}B are left. Jobs whose journal cannot be written stop, resumable.",
+        "The disk under the state folder on {{ $labels.instance }} is full, or will be within ten minutes",
+        f"{{{{ $value | humanize1024 }}}}B are left. Jobs whose journal cannot be written stop, resumable. {JOB_OF_IT}",
     ),
     Alert(
         "CortexChannelOrphaned",
@@ -158,7 +202,7 @@ ALERTS = (
         "critical",
         "{{ $value }} job(s) on {{ $labels.instance }} have lost their channel",
         "A channel is dead, or has not reported for the time of its lease, and was not replaced. Its permits count as "
-        "used until then.",
+        f"used until then. {JOB_OF_IT}",
     ),
     Alert(
         "CortexRestarting",
@@ -167,7 +211,7 @@ ALERTS = (
         "warning",
         "Members of role {{ $labels.cortex_role }} keep dying",
         "{{ $value | humanize }} restarts in 15 minutes. A member that keeps dying takes its node out; a channel that keeps dying "
-        "fails its job.",
+        f"fails its job. {JOB_OF_IT}",
     ),
     Alert(
         "CortexNodeDrained",
@@ -175,17 +219,60 @@ ALERTS = (
         "10m",
         "warning",
         "{{ $value }} node(s) get no more work",
-        "Branches on them kept dying, or an operator drained them. The cluster has less capacity.",
+        "Branches on them kept dying, or an operator drained them. The cluster has less capacity; `cortex top` names them.",
     ),
     Alert(
         "CortexHeadLost",  # a lost head exports nothing: the alert reads the last values before the loss
-        f"{by('count', CLUSTER, 'last_over_time(cortex_job:rows_left[15m]) > 0')} "
-        f"and on (namespace) {by('count', CLUSTER, f'last_over_time({NODES}[15m])')} "
-        f"unless on (namespace) {by('count', CLUSTER, NODES)}",
+        f"({_lost(OF_CLUSTER)}) "
+        f"and on ({', '.join(CLUSTER)}) {by('count', CLUSTER, f'last_over_time({OF_STANDING}[30m])')} "
+        f"unless on ({', '.join(CLUSTER)}) {by('count', CLUSTER, OF_STANDING)}",
         "2m",
         "critical",
-        "The cortex is gone, and {{ $value }} job(s) were not done",
-        "Its head was lost, evicted or replaced. Nothing is lost, and nothing goes on before the jobs are resumed.",
+        f"The cortex of job {OF} is gone, and the job was not done",
+        f"Its head was lost, evicted or replaced. Nothing is lost, and nothing goes on before `cortex resume {OF}`.",
+    ),
+    Alert(
+        "CortexEndedEarly",
+        _ended('cortex_outcome=~"partial|failed"', 'cortex_cause!~"blocked|drain|answer|retry"'),
+        "0m",
+        "warning",
+        f"Job {OF} has ended {{{{ $labels.cortex_outcome }}}} before its last row: {{{{ $labels.cortex_cause }}}}",
+        f"`cortex status {OF}` says why and what to do. Nothing is lost, and finished rows are not paid again.",
+    ),
+    Alert(
+        "CortexInterrupted",
+        _ended('cortex_outcome="interrupted"'),
+        "2m",
+        "critical",
+        f"No process runs job {OF}, and it has not ended",
+        f"Its process was killed or its machine is gone. Nothing is lost; `cortex resume {OF}` continues it.",
+    ),
+    Alert(
+        "CortexNothingReported",
+        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {TELLS}",
+        "5m",
+        "critical",
+        f"Job {OF} has reported nothing for 5 minutes, and its end is not known",
+        f"Its channel or process is gone, or cannot be scraped. `cortex status {OF}` says whether it runs.",
+    ),
+    Alert(
+        "CortexDatabaseAway",
+        f"{level('cortex_journal_lag_seconds', labels=(*PLACE, 'cortex_job_id'))} > 30 or "
+        f"{lowest('cortex_state_up', labels=PLACE)} == 0",
+        "1m",
+        "critical",
+        "The state folder cannot be written or read, as seen on {{ $labels.instance }}",
+        "The database or the disk does not answer. Jobs wait up to 15 minutes, then rest, resumable; nothing is lost. "
+        f"{JOB_OF_IT}",
+    ),
+    Alert(
+        "CortexSlow",
+        f"cortex_job:calls:rate10m < 0.1 * (cortex_job:calls:rate10m offset 1h) and cortex_job:calls:rate10m > 0 "
+        f"and {level('cortex_queue')} > 0 unless {BLOCKED_NOW}",
+        "10m",
+        "warning",
+        f"Job {OF} is slower than a tenth of an hour ago",
+        f"{{{{ $value | humanize }}}} calls a second, and calls wait for a permit. `cortex status {OF}` says what it waits for.",
     ),
 )
 

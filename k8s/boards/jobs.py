@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k8s.boards.panels import BLUE, GREEN, RED, YELLOW, board, chosen, lines, number, rows, warmth
-from k8s.boards.queries import JOB, OF_CLUSTER, OF_JOBS, THROTTLED, in_all, level, matching, quantile, rate
+from k8s.boards.queries import JOB, OF_CLUSTER, OF_JOBS, THROTTLED, in_all, level, matching, quantile, rate, slope
 
 UID = "cortex-jobs"
 
@@ -15,7 +15,7 @@ KNOWN = level("cortex_cost_USD_total", OF_JOBS)
 COST = f"({KNOWN} + {level('cortex_cost_assumed_USD', OF_JOBS)})"
 CAP = level("cortex_cost_cap_USD", OF_JOBS)
 LEFT = f"({EXPECTED} - {DONE})"
-ROW_RATE = rate("cortex_rows_total", OF_JOBS, labels=JOB, window="15m")
+ROW_RATE = slope("cortex_rows_total", OF_JOBS, over=("cortex_outcome",))
 
 FAILED = 'cortex_kind!="answered"'
 

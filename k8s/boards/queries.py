@@ -56,6 +56,27 @@ def increase(name: str, *matchers: str, labels: tuple[str, ...] = (), window: st
     return by("sum", labels, f"increase({matching(name, *matchers)}[{window}])")
 
 
+def lowest(name: str, *matchers: str, labels: tuple[str, ...] = JOB) -> str:
+    """Return the least value of a gauge of each subject: of two disks of a machine the one that is fuller."""
+    return by("min", labels, matching(name, *matchers))
+
+
+def slope(name: str, *matchers: str, over: tuple[str, ...] = (), labels: tuple[str, ...] = JOB, window: str = "15m") -> str:
+    """Return the rise of a counter per second, for a forecast. ``over``: labels to sum over.
+
+    ``rate`` divides by the whole window, also in a job's first minutes, and its forecasts are then many times too long;
+    ``deriv`` is the slope through the samples that there are. Counters of a job never decrease, since its journal keeps
+    them.
+    """
+    rise = by("max", (*labels, *over), f"deriv({matching(name, *matchers)}[{window}])")
+    return f"clamp_min({by('sum', labels, rise) if over else rise}, 0)"
+
+
+def last(name: str, *matchers: str, labels: tuple[str, ...] = JOB, window: str = "30m") -> str:
+    """Return the last value of a gauge that may have vanished since."""
+    return by("max", labels, f"last_over_time({matching(name, *matchers)}[{window}])")
+
+
 def quantile(q: float, name: str, *matchers: str, labels: tuple[str, ...] = (), window: str = WINDOW) -> str:
     """Return a quantile of a histogram over the window."""
     return f"histogram_quantile({q}, {rate(f'{name}_bucket', *matchers, labels=('le', *labels), window=window)})"

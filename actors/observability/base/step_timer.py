@@ -47,12 +47,21 @@ class StepTimer:
         self._stepped_s = self._clock()
         return out
 
+    def unsaved_s(self) -> float:
+        """Return for how many seconds the oldest event has waited that is not on disk yet; 0 if none waits.
+
+        A commit that does not end has no duration: only this tells of it.
+        """
+        since_s = self._taken_since_s or (self._since_s if self._waiting else 0.0)
+        return self._clock() - since_s if since_s else 0.0
+
     def over(self, turn: events.Turn) -> TurnTimings:
         """Return the durations of the turn; called when the turn is on disk."""
         now_s, took = self._clock(), TurnTimings()
         took.at_s = turn.at_s
         took.step_s, took.commit_s = self._stepped_s - self._began_s, now_s - self._stepped_s
         took.waited_s = now_s - self._taken_since_s
+        self._taken_since_s = 0.0
         for batch in turn.batches:
             if batch and type(batch[0]) in _FOLDED:
                 took.absorb_s = (self.asked_s or self._stepped_s) - self._began_s

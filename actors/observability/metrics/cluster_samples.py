@@ -8,7 +8,7 @@ from typing import Final
 
 from actors.observability.metrics.instruments import POOL, ROLE, STATE, SUBJECT, SUBJECT_KIND
 from actors.observability.metrics.samples import Labels, NumberSample
-from cortex.scheduler.state import SchedulerState
+from cortex.scheduler.state import RouteState, SchedulerState
 from policies.failures.breaker import Breaker, BreakerState
 
 _ROLES: Final = ("branch", "channel", "worker")
@@ -28,7 +28,8 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
         yield NumberSample("cortex.pool.wanted", own, pool.wanted)
     for kind, subjects in (("route", state.routes), ("tool", state.tools), ("node", state.nodes)):
         for name, subject in subjects.items():
-            yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker)
+            used = not isinstance(subject, RouteState) or bool(subject.jobs)
+            yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker, used)
     for name, route in state.routes.items():
         yield NumberSample("cortex.breaker.given_back", ((SUBJECT, name), (SUBJECT_KIND, "route")), route.given_back)
     for name, counts in (("cortex.restarts", state.restarts), ("cortex.kills", state.kills)):
@@ -41,7 +42,10 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
         yield NumberSample("cortex.nodes", ((STATE, phase),), count)
 
 
-def _of_breaker(own: Labels, breaker: Breaker) -> Iterator[NumberSample]:
-    yield NumberSample("cortex.breaker.state", own, _LEVEL[breaker.state])
+def _of_breaker(own: Labels, breaker: Breaker, used: bool) -> Iterator[NumberSample]:
+    """Yield the samples of a breaker. One that no job has ``used`` any more, such as that of a key that was replaced,
+    is never probed and stays as it is: its state says nothing."""
+    if used:
+        yield NumberSample("cortex.breaker.state", own, _LEVEL[breaker.state])
     yield NumberSample("cortex.breaker.opened", own, breaker.opened)
     yield NumberSample("cortex.probes", own, breaker.probed)

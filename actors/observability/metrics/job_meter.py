@@ -104,6 +104,7 @@ class JobMeter:
         self._phases: dict[str, HistogramSample] = {}
         self._lags: deque[tuple[float, float]] = deque()
         self._progressed_s = 0.0
+        self._unsaved_s: Callable[[], float] = float
 
     # -- observation -----------------------------------------------------------------------------------------------
 
@@ -151,6 +152,10 @@ class JobMeter:
         if lags[0][0] < took.at_s - LAG_S:
             lags.popleft()
 
+    def timed_by(self, unsaved_s: Callable[[], float]) -> None:
+        """Take the clock of events that are not on disk yet."""
+        self._unsaved_s = unsaved_s
+
     def close(self) -> None:
         """Remove the job's series."""
         self._gone(self)
@@ -171,9 +176,8 @@ class JobMeter:
         if self._k.outcome and is_told(self.job):
             yield from end_of(self._k).points()
         recent_s = self._now_s() - LAG_S
-        yield NumberSample(
-            "cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)
-        )
+        lag_s = next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)
+        yield NumberSample("cortex.journal.lag", self._own, max(lag_s, self._unsaved_s()))
         try:
             yield NumberSample("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
             free = self._folder.free_bytes()

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
+from actors.observability.base.step_timer import StepTimer
 from actors.observability.metrics import job_samples
 from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
@@ -171,6 +172,35 @@ def _answered(goal: int, elapsed_s: float, route_tries: int = 1) -> events.Answe
     )
 
 
+def test_the_lag_of_the_journal_grows_while_a_commit_does_not_end():
+    """As in an outage of the database: the last measured lag says nothing of it."""
+    now_s = 1_000.0
+    meter = JobMeter("j", "/nowhere", lambda: now_s, lambda meter: None)
+    timer = StepTimer(lambda: now_s)
+    meter.timed_by(timer.unsaved_s)
+    k, turn = State(terms=TERMS), events.Turn(now_s, ((events.Ticked(),),))
+
+    def lag() -> float:
+        return next(point.value for point in meter.points() if point.name == "cortex.journal.lag")
+
+    timer.arrived()
+    timer.step(k, Batch(), turn, False)
+    now_s += 0.5
+    meter.turn_timed(timer.over(turn))
+    meter.turn(1, turn, [], k)
+    assert lag() == 0.5
+    timer.arrived()
+    now_s += 2
+    assert lag() == 2, "the event waits for its turn"
+    timer.step(k, Batch(), turn, True)
+    for waited_s in (30, 600):
+        now_s += waited_s
+        assert lag() == timer.unsaved_s() > waited_s, "the commit does not end"
+    meter.turn_timed(timer.over(turn))
+    now_s += 3
+    assert timer.unsaved_s() == 633, "what came during the step still waits"
+
+
 def test_an_attempt_counts_for_the_route_that_it_went_to():
     from cortex.state import commands
 
@@ -222,6 +252,10 @@ def test_breakers_count_how_often_they_opened_and_probed():
     state = SchedulerState()
     route = state.routes["r"] = _route("p")
     breaker.block(breaker.ROUTE, route.breaker, 10.0, 0.0, "no credit", 0.0)
+    found = found_in(MetricSamples(0.0, list(of_cluster(state))))
+    assert not any(name == "cortex_breaker_state" for name, _ in found), "no job uses it: its key was replaced"
+    assert of(found, "cortex_breaker_opened_total", cortex_subject="r") == 1
+    route.jobs["j"] = True
     found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r", cortex_subject_kind="route") == 2
     assert of(found, "cortex_breaker_opened_total", cortex_subject="r") == 1
