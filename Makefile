@@ -13,8 +13,8 @@
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
-#   make dist      wheel and sdist in dist/; make sbom: what the image holds, dist/cortex.cdx.json (CycloneDX); make audit:
-#                  known vulnerabilities of the same, where PyPI's vulnerability service is reached
+#   make dist      wheel and sdist in dist/; make chart: the Helm chart, made from k8s/; make sbom: what the image holds
+#                  (CycloneDX); make audit: its known vulnerabilities, where PyPI's vulnerability service is reached
 #   make release-version VERSION=1.2.3   the version in all files, the changelog's heading, a commit and a tag
 #   make lint types clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
 .PHONY: demo test e2e release soak lint types bench bench-quick chaos adversary docs picture clean help
-.PHONY: dist sbom audit release-version
+.PHONY: dist sbom chart audit release-version
 .DEFAULT_GOAL := help
 
 help:
@@ -102,6 +102,9 @@ sbom: $(VENV)/.installed-release
 	@$(PY) -m cyclonedx_py requirements k8s/image/requirements.lock --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --validate -o $(DIST)/cortex.cdx.json
 	@echo $(DIST)/cortex.cdx.json
+
+chart: $(VENV)/.installed-release
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m k8s.chart $(DIST)
 
 audit: $(VENV)/.installed-release
 	@$(PY) .ci/audit.py $(ARGS)
