@@ -120,6 +120,25 @@ def test_a_cloud_keeps_the_policies_and_the_operators_rules(cloud, clouds):
     assert policies.findings(found) + policies.of_installation(found) + kuberay.findings(found) == []
 
 
+@pytest.mark.parametrize("component", ["postgresql", "rocksdb", "external-secrets", "priority", "tls", "clouds/spot"])
+def test_a_component_opens_no_way_but_its_own(component, tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, K8S / component)
+    assert wrong(found, PASS, True) + wrong(found, REFUSED, False) == []
+    database = [(HEAD, at(address), 5432, "TCP") for address in ("10.1.2.3", "172.20.0.3", "192.168.3.4", "fd12::5")]
+    assert wrong(found, database, component == "postgresql") == []
+    assert wrong(found, [(each, to, 5432, "TCP") for each in (BRANCH, WORKER, SUBMITTER) for _, to, _, _ in database], False) == []
+
+
+@pytest.mark.parametrize("folder", ["schedules", "schedules/raycronjob", "jobs"])
+def test_who_submits_reaches_the_dashboard_and_nothing_else(folder, clouds):
+    for one in rendered(folder):
+        for _, pod in schemas.pod_templates(one):
+            submitter = End(pod["metadata"]["labels"])
+            assert passes(clouds["base"], submitter, HEAD, 8265) and passes(clouds["base"], submitter, KUBE_DNS, 53, "UDP")
+            rows = [(submitter, to, port, "TCP") for to in (PROVIDER, at("10.0.0.1"), HEAD, BRANCH, COLLECTOR) for port in (443, 6379, 10001)]
+            assert wrong(clouds["base"], rows, False) == []
+
+
 def test_private_endpoints_are_opened_for_their_subnet_alone(tmp_path):
     found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "clouds" / "endpoints")
     (block,) = [peer["ipBlock"]["cidr"] for rule in named(found, "NetworkPolicy", "private-endpoints")["spec"]["egress"] for peer in rule["to"]]
