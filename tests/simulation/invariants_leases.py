@@ -345,7 +345,17 @@ class LeasesWatch(Observer):
         out.probes[key] = now_s + call.timeout_s
         n = 1 if breaker.blocked else state.settings.breaker.probes
         if len(out.probes) > n:
+            ended = self._ended()
+            out.probes = {one: over_s for one, over_s in out.probes.items() if (spoken_for(one[0]), *one[1:]) not in ended}
+        if len(out.probes) > n:
             self._watch.say(f"{len(out.probes)} probes of {name} are unresolved, {n} may be")
+
+    def _ended(self) -> set[tuple[str, int, int]]:
+        """Return the calls whose outcome a branch holds: the cortex may know it before the call's own channel does."""
+        lives = [life for name, life in self._world.lives.items() if name.startswith("branch:")]
+        return {
+            (job, *key) for life in lives for job, outbox in life.seat._actor._outboxes.items() for key in outbox.keys()
+        }
 
     # -- messages and requests -----------------------------------------------------------------------------------------
 
