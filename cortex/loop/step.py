@@ -37,10 +37,10 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     """Take one turn. Never raises for a program's errors: an exception fails the goal it concerns, as FAULTY."""
     out = commands.StepCommands()
     at_s = float(turn.at_s)
+    if turn.ahead_s != k.ahead_s and not k.overdue:  # a deadline that had passed by the last turn stays so
+        k.ahead_s = float(turn.ahead_s)
     if at_s > k.at_s:
         k.at_s = at_s
-    if turn.ahead_s != k.ahead_s and not k.overdue:  # a deadline that has passed stays so
-        k.ahead_s = float(turn.ahead_s)
     k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
         rest = iter(batch)

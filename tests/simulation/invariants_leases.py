@@ -354,7 +354,7 @@ class LeasesWatch(Observer):
         """Return the calls whose outcome a branch holds: the cortex may know it before the call's own channel does."""
         lives = [life for name, life in self._world.lives.items() if name.startswith("branch:")]
         return {
-            (job, *key) for life in lives for job, outbox in life.seat._actor._outboxes.items() for key in outbox.keys()
+            (job, *key) for life in lives for job, outbox in life.seat._actor._outboxes.items() for key in outbox.keys()  # noqa: SIM118 - no dict
         }
 
     # -- messages and requests -----------------------------------------------------------------------------------------

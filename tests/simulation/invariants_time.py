@@ -7,6 +7,7 @@ node. If no turn is taken though one is due, the world's clock applies.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -46,6 +47,8 @@ class _Times:
         """Time since which its channel has lived without a break, by the world's clock."""
         self.passed_s = 0.0
         """Deadline that has passed by the clock of some turn: it stays passed, though the clock is set back."""
+        self.over_s = math.inf
+        """Time since which its deadline has passed by the clock of its node, by the world's clock."""
         self.last_s = (0.0, 0.0)
         """Time of the last turn, by the job's clock and by the world's."""
         self.ahead_s: float | None = None
@@ -235,8 +238,10 @@ class TimeWatch(Observer):
             late_s += (
                 limits.batching.submit_timeout_s if k.submissions else 0.0
             )  # calls being handed over are checked in the other watch
-            if deadline_s is not None and wall_s > deadline_s + late_s:
-                self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
+            over = deadline_s is not None and wall_s >= deadline_s
+            times.over_s = min(times.over_s, max(now_s - wall_s + deadline_s, life.node.set_s)) if over else math.inf
+            if now_s > times.over_s + late_s:
+                self._watch.say(f"{name} has not ended {now_s - times.over_s:.0f} s after its deadline")
             job_s = times.last_s[0] + now_s - times.last_s[1]
             if limits.goal_timeout_s is not None and k.paused is None:
                 for goal, began_s in self._overdue(record, times, job_s - IN_TIME_S):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cortex.loop.step import step
 from cortex.programs.batch import Batch
 from cortex.state import commands, events
 from cortex.state.changes import Ask, Fail, Goal, Reopen, Resolve, RunTool, Wait
@@ -33,6 +34,15 @@ def test_at_the_jobs_deadline_nothing_new_starts_and_what_is_under_way_comes_hom
     stage.answer()
     assert (stage.k.outcome, stage.k.why) == ("partial", "deadline: 1970-01-01 00:03 UTC has passed")
     assert stage.statuses() == ["resolved"] * 3 + ["open"]
+
+
+@pytest.mark.parametrize(("last_s", "ahead_s", "passed"), [(190.0, -20.0, False), (190.0, 5.0, True), (205.0, -20.0, True)])
+def test_a_deadline_is_read_from_the_clock_as_it_is_set_now_and_stays_passed(last_s: float, ahead_s: float, passed: bool):
+    """The clock may be set between two turns, far apart; the time until the first of them was by the clock before."""
+    stage = Stage(Flat(texts=("a",)), Limits(deadline_at_s=200.0), permits=1)
+    stage.turn(events.Ticked(), at_s=last_s)
+    step(stage.k, stage.program, events.Turn(210.0, ((events.Ticked(),),), b"", ahead_s))
+    assert stage.k.overdue == passed
 
 
 def test_with_nothing_under_way_it_ends_at_its_deadline():
