@@ -14,7 +14,7 @@ from actors.ports.message_batches import BatchRequest, BatchStatus
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.simulation.loop import NOBODY, Life
-from tests.simulation.provider import REFUSED, Request, reply, said, spoken
+from tests.simulation.provider import REFUSED, Request, spoken
 from tests.simulation.scenario import EPOCH_S
 
 VISIBLE_S = 5.0
@@ -92,7 +92,8 @@ class Account:
             elif self.trouble(self._plan.failing):
                 batch.results[custom_id] = _FAILED[int(2 * self.random())]
             else:
-                batch.results[custom_id] = reply(said(request.text))
+                self._provider.bill(request)
+                batch.results[custom_id] = self._provider.reply(request)
                 self._world.watch.billed(request)
 
 

@@ -122,7 +122,7 @@ class BatchesWatch(Observer):
 
     def billed(self, request: Any) -> None:
         """A row of a batch was answered."""
-        if request.batched:
+        if request.batched and not self._world.provider.too_deep(request.text):  # asked again, as after an error
             self._billed[request.text] += 1
             if self._billed[request.text] > 1 + self._withdrawn[request.text] and request.text not in self._lost:
                 self._watch.say(f"{request.text!r} is paid {self._billed[request.text]} times in batches")

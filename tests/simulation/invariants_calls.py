@@ -58,7 +58,7 @@ class CallsWatch(Observer):
         self._books: dict[str, _Books] = defaultdict(_Books)
         self._committed: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
-        self._bill_nusd = {False: cost_nusd(price, USAGE), True: cost_nusd(batch_price, USAGE)}
+        self._prices = {False: price, True: batch_price}
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -126,18 +126,21 @@ class CallsWatch(Observer):
             )
 
     def _paid(self, record: JobWatch, books: _Books, call: commands.Call | None, event: events.Answered) -> None:
-        """Charge the cost that a reply reports."""
+        """Charge the cost that a reply reports; without readable usage the highest possible cost stays assumed."""
+        if event.reply.usage.unknown:
+            self._assume(record, books, (event.goal, event.attempt), call)
+            return
         if call is None:
             call = books.assumed.pop((event.goal, event.attempt), None)
             if call is None:
                 return
-            books.assumed_nusd -= _worst_nusd(record, call)
-        books.known_nusd += cost_nusd(_price(record, call), event.reply.usage)
+            books.assumed_nusd -= worst_nusd(record, call)
+        books.known_nusd += cost_nusd(priced(record, call), event.reply.usage)
 
     def _assume(self, record: JobWatch, books: _Books, key: tuple[int, int], call: commands.Call | None) -> None:
         if call is not None:
             books.assumed[key] = call
-            books.assumed_nusd += _worst_nusd(record, call)
+            books.assumed_nusd += worst_nusd(record, call)
 
     def _permits(self, record: JobWatch, books: _Books, routes: set[int]) -> None:
         k = record.k
@@ -154,7 +157,7 @@ class CallsWatch(Observer):
     def _back(self, record: JobWatch, books: _Books, goal: int, attempt: int) -> commands.Call | None:
         call = books.out.pop((goal, attempt), None)
         if call is not None:
-            books.reserved_nusd -= _worst_nusd(record, call)
+            books.reserved_nusd -= worst_nusd(record, call)
             books.routes[call.route] -= 1
             if call.route in books.blocked:
                 books.blocked[call.route].discard((goal, attempt))
@@ -185,7 +188,7 @@ class CallsWatch(Observer):
     def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
         say, name = self._watch.say, record.name
         books.out[call.goal, call.attempt] = call
-        books.reserved_nusd += _worst_nusd(record, call)
+        books.reserved_nusd += worst_nusd(record, call)
         books.routes[call.route] += 1
         self._committed[spoken(call.body)] += 1
         if at_s < books.hold_until_s.get(call.route, 0.0):
@@ -231,7 +234,9 @@ class CallsWatch(Observer):
         if not rest.startswith("row") or record is None or record.k is None:
             return
         books = self._books[name]
-        books.billed_nusd += self._bill_nusd[request.batched]
+        less = not request.usage.unknown and request.usage.input_tokens < USAGE.input_tokens
+        usage = request.usage if less else USAGE  # more is told with the reply
+        books.billed_nusd += cost_nusd(self._prices[request.batched], usage)
         committed = record.k.ledger.committed_nusd
         if record.k.shards:  # the parent learns the shards' costs a moment later
             parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
@@ -240,14 +245,14 @@ class CallsWatch(Observer):
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
 
 
-def _price(record: JobWatch, call: commands.Call) -> Price:
+def priced(record: JobWatch, call: commands.Call) -> Price:
     assert record.k is not None
     price = record.k.terms.routes[call.route].price
     assert price is not None
     return price
 
 
-def _worst_nusd(record: JobWatch, call: commands.Call) -> int:
+def worst_nusd(record: JobWatch, call: commands.Call) -> int:
     """Return the highest possible cost of one attempt: a prompt has no more tokens than bytes, and than its bound."""
     tokens = min(body_tokens_bound(call.body), call.prompt_tokens_max)
-    return cost_nusd(_price(record, call), Usage(tokens, call.output_tokens_max))
+    return cost_nusd(priced(record, call), Usage(tokens, call.output_tokens_max))

@@ -12,12 +12,15 @@ from typing import Any
 import msgspec
 
 from actors.routing.model_factory import ConnectionSpec
+from cortex.values.bounds.counts import COUNT_MAX
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits, ReportedBucket
 from tests.simulation.loop import NOBODY, Life
 
 USAGE = Usage(40, 2)
+DEPTH_MAX = 100
+"""Levels of JSON in an answer that K can hold."""
 REFUSED = " refused"
 """Suffix of rows that the provider rejects."""
 ELECT = "elect "
@@ -29,7 +32,7 @@ SOON_S = 0.02
 class Request:
     """Request as the provider sees it."""
 
-    __slots__ = ("batched", "began_s", "endpoint", "life", "model", "text", "timeout_s")
+    __slots__ = ("batched", "began_s", "endpoint", "life", "model", "text", "timeout_s", "usage")
 
     def __init__(
         self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float, batched: bool = False,
@@ -37,6 +40,8 @@ class Request:
     ) -> None:  # fmt: skip
         self.endpoint, self.text, self.life, self.began_s, self.timeout_s = endpoint, text, life, began_s, timeout_s
         self.batched, self.model = batched, model
+        self.usage = USAGE
+        """Tokens that are billed for it."""
 
 
 class Pool:
@@ -73,6 +78,7 @@ class Provider:
         self._loop = world.loop
         self._plan = world.plan.provider
         self.random = world.plan.chance("provider").random
+        self._bills = world.plan.chance("bills").random
         self.pools: dict[str, Pool] = {}
         self.under_way: dict[Request, None] = {}
         """Requests being answered, oldest first."""
@@ -141,6 +147,7 @@ class Provider:
 
     async def _complete(self, request: Request, pool: Pool) -> Reply:
         """Answer and bill a request, whether or not the caller still waits."""
+        self.bill(request)
         self.credit -= 1
         if self.credit == 0:
             self.in_flight_when_dry = len(self.under_way) + 1
@@ -149,7 +156,37 @@ class Provider:
         took_s = self.latency_s()
         self._loop.call_later(took_s, self._over, request, pool, context=NOBODY)
         await asyncio.sleep(took_s)
-        return reply(self._voted(request.text) if request.text.startswith(ELECT) else said(request.text))
+        return self.reply(request)
+
+    def bill(self, request: Request) -> None:
+        """Decide what is billed for the answer to a request."""
+        plan = self._plan
+        if plan.billing and self._bills() < plan.billing:
+            request.usage = _usage(plan.bills)
+
+    def reply(self, request: Request) -> Reply:
+        """Return the answer to a request."""
+        text = request.text
+        if self.shaped(text):
+            return Reply(self.body(text), "end_turn", "m", request.usage)
+        return reply(self._voted(text) if text.startswith(ELECT) else said(text), request.usage)
+
+    def shaped(self, text: str) -> bool:
+        """Return whether the answer to a row is large or deep."""
+        shapes = self._plan.shapes
+        return bool(shapes) and " row " in text and blake2b(text.encode(), digest_size=1).digest()[0] < 256 * shapes
+
+    def too_deep(self, text: str) -> bool:
+        """Return whether the answer to a row is one that K cannot hold."""
+        return self.shaped(text) and _shape(text) % 3 == 2
+
+    def body(self, text: str) -> bytes:
+        """Return such an answer, always the same: of the greatest depth that K can hold, of one more, or large."""
+        draw = _shape(text)
+        block = msgspec.json.encode({"type": "text", "text": said(text) + " " * (draw * 200 if draw % 3 == 0 else 0)})
+        levels = 0 if draw % 3 == 0 else DEPTH_MAX - 3 + draw % 3 - 1
+        more = b',"x":' + b"[" * levels + b"]" * levels if levels else b""
+        return b'{"content":[' + block[:-1] + more + b"}]}"
 
     def _voted(self, text: str) -> str:
         """Return a vote. One reply to each question is wrong and another a red flag; neither can win."""
@@ -260,13 +297,24 @@ def elected(text: str) -> str:
     return "ab"[blake2b(text.encode(), digest_size=1).digest()[0] % 2]
 
 
-_replies: dict[str, Reply] = {}
+def _shape(text: str) -> int:
+    return blake2b(text.encode(), digest_size=2).digest()[1]
 
 
-def reply(text: str) -> Reply:
+def _usage(times: float) -> Usage:
+    """Return the usage of an answer that is billed so many times, as a client reads it: no count is above its bound."""
+    if not times:
+        return Usage(unknown=True)
+    return Usage(*(min(COUNT_MAX, round(times * count)) for count in (USAGE.input_tokens, USAGE.output_tokens)))
+
+
+_replies: dict[tuple[str, Usage], Reply] = {}
+
+
+def reply(text: str, usage: Usage = USAGE) -> Reply:
     """Return a message of one text block."""
-    found = _replies.get(text)
+    found = _replies.get((text, usage))
     if found is None:
         body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
-        found = _replies[text] = Reply(body, "end_turn", "m", USAGE)
+        found = _replies[text, usage] = Reply(body, "end_turn", "m", usage)
     return found

@@ -34,6 +34,7 @@ from tests.simulation.cluster_world import SimRuntime, World
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import FOR_GOOD, STANDING_S
 from tests.simulation.invariants_batches import BatchesWatch, asking
+from tests.simulation.invariants_bills import BillsWatch
 from tests.simulation.invariants_calls import CallsWatch
 from tests.simulation.invariants_goals import GoalsWatch
 from tests.simulation.invariants_leases import LeasesWatch
@@ -157,6 +158,7 @@ class Simulation:
         self.plan = made
         self.world = World(made, tell)
         self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
+        self.world.watch.attend(BillsWatch(self.world.watch, self.world))
         self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
         self.world.watch.attend(GoalsWatch(self.world.watch))
         self.world.watch.attend(MemoryWatch(self.world.watch, self.world))

@@ -89,6 +89,12 @@ class ProviderPlan:
     failing: float = 0.0
     """Share of requests that fail while faults are active."""
     hanging: float = 0.0
+    bills: float = 1.0
+    """Tokens that it bills, as a multiple of those of an answer; 0: usage that nobody can read."""
+    billing: float = 0.0
+    """Share of answers that are billed so."""
+    shapes: float = 0.0
+    """Share of questions in rows whose answers are large or deeply nested."""
 
 
 @dataclass
@@ -144,6 +150,7 @@ def plan(seed: int) -> Plan:
     _roles(random.Random(f"{seed}/roles"), made)
     _retries(random.Random(f"{seed}/retries"), made)
     _quick(random.Random(f"{seed}/quick"), made)
+    _hostile(random.Random(f"{seed}/hostile"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
@@ -230,6 +237,15 @@ def _terms(chance: random.Random, made: Plan) -> None:
             job.goal_timeout_s = goal_s
         if chance.random() < 0.08:
             job.deadline_s = all_s
+
+
+def _hostile(chance: random.Random, made: Plan) -> None:
+    """Let some providers bill wrongly, and answer in any depth and size."""
+    provider = made.provider
+    if chance.random() < 0.08:
+        provider.bills, provider.billing = chance.choice((0.0, 0.5, 2.0, 30.0, 1_000.0)), chance.choice((0.1, 1.0))
+    if chance.random() < 0.06 and made.branches < LARGE_EVERY:
+        provider.shapes = chance.choice((0.05, 0.3))
 
 
 def _votes(chance: random.Random, made: Plan) -> None:

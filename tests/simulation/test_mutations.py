@@ -12,6 +12,7 @@ import pytest
 from tests.simulation import (
     mutations_batches,  # noqa: F401 - registers its faults on import
     mutations_control,  # noqa: F401
+    mutations_hostile,  # noqa: F401
     mutations_roles,  # noqa: F401
     mutations_time,  # noqa: F401
 )
@@ -29,7 +30,7 @@ def _catch(name: str) -> tuple[str, int, str]:
 
 @pytest.mark.long
 def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
-    assert len(FAULTS) >= 75
+    assert len(FAULTS) >= 95
     found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)

@@ -1,0 +1,65 @@
+"""Faults planted in what meets hostile providers and disks: bills above their bound, replies of any depth and size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.branch import branch
+from cortex.state import route_share
+from cortex.values import ledger
+from cortex.values.reply import Reply
+from policies.estimates import bill_excess
+from tests.simulation.mutations import Patch, planted
+from tests.simulation.scenario import Plan
+
+
+def _over(made: Plan) -> bool:
+    return made.provider.bills > 1 and made.provider.billing > 0 and any(job.cap_share for job in made.jobs)
+
+
+def _shaped(made: Plan) -> bool:
+    return made.provider.shapes > 0 and any(job.program == "batch" for job in made.jobs)
+
+
+@planted("a bill above its bound is noted", 35, likely=_over)
+def excess_not_noted(patch: Patch) -> None:
+    patch.setattr(ledger, "after_bill", lambda *facts: None)
+
+
+@planted("after a bill above its bound one call goes out at a time, until enough stayed within it", 483, likely=_over)
+def calls_at_once_in_spite_of_bills(patch: Patch) -> None:
+    patch.setattr(route_share, "calls_at_once", lambda excess: 1_000)
+
+
+@planted("what a call may cost follows the bills", 35, likely=_over)
+def reservations_not_raised(patch: Patch) -> None:
+    patch.setattr(ledger, "raised", lambda excess, bound: bill_excess.raised(bill_excess.BillExcess(), bound))
+
+
+@planted("a reply without readable usage is charged in full", 62, likely=lambda made: not made.provider.bills)
+def unknown_usage_is_free(patch: Patch) -> None:
+    settle = ledger.Ledger.settle
+
+    def free(self: Any, charge: Any, usage: Any, *more: Any) -> Any:
+        return settle(self, charge, msgspec.structs.replace(usage, unknown=False), *more)
+
+    patch.setattr(ledger.Ledger, "settle", free)
+
+
+@planted("no reply is in K that some reader of K cannot read", 84, likely=_shaped)
+def deep_replies_taken(patch: Patch) -> None:
+    patch.setattr(branch, "shallow", lambda reply: reply)
+
+
+@planted("a large reply is kept whole", 84, likely=_shaped)
+def large_replies_cut(patch: Patch) -> None:
+    ended = branch.Branch._ended
+
+    def cut(self: Any, under: Any, result: Any) -> None:
+        if isinstance(result, Reply) and len(result.body) > 20_000:
+            result = msgspec.structs.replace(result, body=result.body.replace(b" " * 1_000, b""))
+        ended(self, under, result)
+
+    patch.setattr(branch.Branch, "_ended", cut)
