@@ -27,7 +27,7 @@ LEFT_OUT = {
     "docs/jobs.md": ["needs a database"],
     "docs/observing.md": [
         "needs a container engine",
-        "installs packages; `make e2e` does it",
+        "installs packages; `make e2e` does it", "serves until a signal comes",
         "needs Kubernetes",
         "needs Kubernetes",
         "changes the checkout",
