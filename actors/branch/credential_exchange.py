@@ -47,6 +47,7 @@ class CredentialExchange:
                 self.preparing[model] = self._in_background(self._prepare(model, prepare))
         if waiting := self._waiting.pop(family, []):
             self._enqueue(waiting)
+        await self._keys.let_go()
 
     def hand_over(self, job: str) -> bytes | None:
         """Return what ``set_credential`` took for a job, for a peer branch; None if this branch has no credential for

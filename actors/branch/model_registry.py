@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from actors.branch.outcome_counters import OutcomeCounter, OutcomeCounters
 from actors.branch.route_breakers import RouteBreaker, RouteBreakers
 from actors.ports.model import Model
 from actors.routing.model_factory import routes_of, what_opens
+
+
+PAST_MAX: Final = 8
+"""Earlier models of each route that stay open: one for each time that a key or an address was changed."""
 
 
 def family_of(job: str) -> str:
@@ -53,8 +58,9 @@ class ModelRegistry:
         self._breakers = breakers
         self._connections: dict[str, bytes] = {}
         self._doors: dict[str, tuple[OpenRoute, ...]] = {}
-        self._past: dict[str, list[OpenRoute]] = {}
-        """Earlier routes of each family: calls may still be under way on them."""
+        self._past: dict[str, list[Model]] = {}
+        """Models of each family that none of its routes has any more, the latest last: calls may still be under way on
+        them."""
         self._leaving: dict[int, Model] = {}
         """Models to be closed."""
 
@@ -73,10 +79,22 @@ class ModelRegistry:
                 model = fresh[opens] = self._make_model(alone)
             doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool), self._breakers.of(route)))
         if self._connections.get(family) != connection:
-            self._past.setdefault(family, []).extend(self._doors.get(family, ()))
+            self._retire(family, {id(door.model) for door in doors})
         self._connections[family] = connection
         self._doors[family] = tuple(doors)
         return list(fresh.values())
+
+    def _retire(self, family: str, used: set[int]) -> None:
+        """Keep the models of a family that its new routes do not use, the latest ``PAST_MAX`` of them: a key is read
+        anew every few minutes at most, and no call takes as long as that many renewals."""
+        past = {id(model): model for model in self._past.pop(family, ())}
+        past |= {id(door.model): door.model for door in self._doors.get(family, ())}
+        kept = [model for key, model in past.items() if key not in used]
+        most = PAST_MAX * len(used)
+        elsewhere = {id(door.model) for name, doors in self._doors.items() if name != family for door in doors}
+        self._leaving |= {id(model): model for model in kept[:-most] if id(model) not in elsewhere}
+        if kept:
+            self._past[family] = kept[-most:]
 
     def connection(self, family: str) -> bytes | None:
         """Return the encoded connection of a family; None if there is none."""
@@ -92,17 +110,17 @@ class ModelRegistry:
     async def drop(self, family: str) -> None:
         """Remove an ended family of jobs, and close the models that only it used."""
         self._connections.pop(family, None)
-        gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
+        gone = [*(door.model for door in self._doors.pop(family, ())), *self._past.pop(family, ())]
         kept = [route for doors in self._doors.values() for route in doors]
         names = {route.route for route in kept}
         self._counts.keep(names)
         self._breakers.keep(names)
-        for model in (route.model for route in gone):
+        for model in gone:
             if not any(route.model is model for route in kept):
                 self._leaving[id(model)] = model
-        await self._let_go()
+        await self.let_go()
 
-    async def _let_go(self) -> None:
+    async def let_go(self) -> None:
         """Close the models that are not used any more. If this is cancelled, ``close`` closes the rest."""
         while self._leaving:
             key, model = next(iter(self._leaving.items()))
@@ -114,4 +132,4 @@ class ModelRegistry:
         """Close all models."""
         for family in list(self._doors):
             await self.drop(family)
-        await self._let_go()
+        await self.let_go()
