@@ -11,7 +11,6 @@ from actors.branch.route_breakers import RouteBreaker, RouteBreakers
 from actors.ports.model import Model
 from actors.routing.model_factory import routes_of, what_opens
 
-
 PAST_MAX: Final = 8
 """Earlier models of each route that stay open: one for each time that a key or an address was changed."""
 

@@ -6,7 +6,7 @@ were asked it lately. That is a guess: a server may have dropped it. `policies.f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -29,43 +29,53 @@ WINDOW: Final = 64
 other, 64 find as much as 256."""
 
 
+NextCall = tuple[int, int, tuple[bytes, ...] | None]
+"""Place of a call among those that are wanted, place of its server, and the names of its beginnings (None: not looked
+up)."""
+
+
 def window(k: State) -> int:
     """Return how many more calls to look through than may begin now: none before a long prompt was asked."""
     return WINDOW if k.holders else 0
 
 
-def next_calls(k: State, asks: Sequence[Ask], most: int) -> list[tuple[int, int]]:
-    """Return which of the calls that a program wants are asked now, by their places there, and at which server; at most
-    ``most``."""
+def next_calls(k: State, asks: Sequence[Ask], most: int) -> list[NextCall]:
+    """Return which of the calls that a program wants are asked now, and at which server; at most ``most``. Each prompt
+    is looked at once, and none after the last call is found."""
     shares = k.shares[: 1 + k.terms.peers]
     usable = sum(1 << place for place, share in enumerate(shares) if share.takes_calls(k.at_s))
-    calls = []
+    servers = [(share.free(k.at_s), share.in_flight, share.permits) for share in shares]
+    seen: list[tuple[bytes, ...] | None] = []
+    found = dealt(_looked_at(k, asks, usable, seen), servers, most)
+    return [(at, place, seen[at]) for at, place in found]
+
+
+def _looked_at(
+    k: State, asks: Sequence[Ask], usable: int, seen: list[tuple[bytes, ...] | None]
+) -> Iterator[tuple[int, int]]:
+    """Yield for each call the servers that hold its beginning, and those that failed it; append the names of its
+    beginnings to ``seen``, None while no beginning is known at all."""
     for change in asks:
         goal = k.goals.get(change.goal.id)
         tried = goal.tried if goal is not None else 0
-        calls.append((_holders(k, change) & usable & ~tried, tried))
-    servers = [(share.free(k.at_s), share.in_flight, share.permits) for share in shares]
-    return dealt(calls, servers, most)
+        names = beginnings_of(change) if k.holders else None
+        seen.append(names)
+        held = next((held for name in names or () if (held := k.holders.get(name, 0))), 0)
+        yield held & usable & ~tried, tried
 
 
-def asked(k: State, change: Ask, place: int) -> None:
-    """Note that a server computes the beginnings of a call now."""
-    for name in _names(change):
+def asked(k: State, change: Ask, place: int, names: tuple[bytes, ...] | None = None) -> None:
+    """Note that a server computes the beginnings of a call now. ``names``: those of its beginnings, where they were
+    looked up."""
+    for name in beginnings_of(change) if names is None else names:
         held = k.holders.pop(name, 0)
         k.holders[name] = held | 1 << place
     while len(k.holders) > KEPT_MAX:
         del k.holders[next(iter(k.holders))]
 
 
-def _holders(k: State, change: Ask) -> int:
-    """Servers that hold the longest known beginning of a call, as bits by place; 0: none does."""
-    for name in _names(change) if k.holders else ():
-        if held := k.holders.get(name, 0):
-            return held
-    return 0
-
-
-def _names(change: Ask) -> tuple[bytes, ...]:
+def beginnings_of(change: Ask) -> tuple[bytes, ...]:
+    """Return the names of the beginnings of a call. Its prompt is put together for that, unless it is already."""
     if change.made is not None:
         return beginnings(change.made[0][:LONGEST])
     if change.prompt is not None:

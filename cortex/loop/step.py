@@ -194,11 +194,11 @@ def _deal(k: State, program: Program, asks: list[Ask | Vote], calls_max: int, ou
     if not _ONLY_ASKS.issuperset(map(type, asks)):
         return _ask_all(k, program, asks[:calls_max], out)
     moved, sent = False, set()
-    for at, place in affinity.next_calls(k, asks, calls_max):  # type: ignore[arg-type]
+    for at, place, names in affinity.next_calls(k, asks, calls_max):  # type: ignore[arg-type]
         if k.short or k.outcome:
             return moved
         sent.add(at)
-        moved |= _ask(k, program, asks[at], out, place)
+        moved |= _ask(k, program, asks[at], out, place, names)
     rest = [change for at, change in enumerate(asks) if at not in sent][: calls_max - len(sent)]
     return moved | (bool(rest) and _ask_all(k, program, rest, out))
 
@@ -206,9 +206,12 @@ def _deal(k: State, program: Program, asks: list[Ask | Vote], calls_max: int, ou
 _ONLY_ASKS = frozenset({Ask})
 
 
-def _ask(k: State, program: Program, change: Ask | Vote, out: Out, place: int = -1) -> bool:
+def _ask(
+    k: State, program: Program, change: Ask | Vote, out: Out, place: int = -1,
+    beginnings: tuple[bytes, ...] | None = None,
+) -> bool:  # fmt: skip
     """Send one call, to the server at ``place`` if that is given, or record why not. Return True if the goal was open
-    and needs no permit now, for example in a vote.
+    and needs no permit now, for example in a vote. ``beginnings``: their names, where they were looked up.
     """
     goal = k.goals.get(change.goal.id)
     if goal is None or goal.status != OPEN:
@@ -226,7 +229,7 @@ def _ask(k: State, program: Program, change: Ask | Vote, out: Out, place: int = 
         before = goal.tries
         apart = ask(k, goal, change, program.asks_once, out, place)  # type: ignore[arg-type]
         if goal.tries > before and (flight := k.flights.get(flight_key(goal.id, goal.tries))) is not None:
-            affinity.asked(k, change, flight.route)  # type: ignore[arg-type]
+            affinity.asked(k, change, flight.route, beginnings)  # type: ignore[arg-type]
         return apart
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)

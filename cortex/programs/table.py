@@ -189,7 +189,7 @@ class Table(Program, frozen=True, dict=True):
         that did not fit are stored too.
         """
         model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
-        alike = self.prompt and len(k.terms.routes) == 1 and k.on_decision is None
+        alike = self.prompt and len(k.terms.routes) == 1 + k.terms.peers and k.on_decision is None
         template = _template(self.prompt) if alike else None
         fast_render = template.fast_render if template is not None else None
         fitting = framed = -1  # ``max_tokens`` that leaves room for a prompt

@@ -18,38 +18,41 @@ is left idle for the sake of a cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from policies.failures.peers import least_loaded
 
 
 def dealt(
-    calls: Sequence[tuple[int, int]], servers: Sequence[tuple[int, int, int]], most: int
+    calls: Iterable[tuple[int, int]], servers: Sequence[tuple[int, int, int]], most: int
 ) -> list[tuple[int, int]]:
     """Return which of the calls are sent now, and where: pairs of places in `calls` and `servers`, at most `most`.
 
     `calls`: for each in its order the servers that hold its beginning and take calls, and those that failed it, as bits
-    by place. `servers`: for each the calls that may begin now, the calls in flight, and the permits. Calls are equal in
-    rank within the first ones, the others and those whose server is full, in the order of `calls`.
+    by place; none is read once `most` are found. `servers`: for each the calls that may begin now, the calls in flight,
+    and the permits. Calls are equal in rank within the first ones, the others and those whose server is full, in the
+    order of `calls`.
     """
     now = list(servers)
     found: list[tuple[int, int]] = []
-    unheld: list[int] = []
-    full: list[int] = []
+    unheld: list[tuple[int, int]] = []
+    full: list[tuple[int, int]] = []
+    if most <= 0:
+        return found
     for at, (holders, tried) in enumerate(calls):
-        if len(found) >= most:
-            break
         if not holders:
-            unheld.append(at)
+            unheld.append((at, tried))
         elif (place := least_loaded(now, ~holders | tried)) >= 0:
             found.append((at, place))
             now[place] = _with_one_more(now[place])
+            if len(found) >= most:
+                return found
         else:
-            full.append(at)
-    for at in (*unheld, *full):
+            full.append((at, tried))
+    for at, tried in (*unheld, *full):
         if len(found) >= most:
             break
-        if (place := least_loaded(now, calls[at][1])) >= 0:
+        if (place := least_loaded(now, tried)) >= 0:
             found.append((at, place))
             now[place] = _with_one_more(now[place])
     return found

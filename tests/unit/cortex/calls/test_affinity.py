@@ -9,6 +9,7 @@ from cortex.admission.permits import reroute
 from cortex.calls import affinity
 from cortex.calls.affinity import LONGEST, SHORTEST, beginnings
 from cortex.journal import codec
+from cortex.programs.table import Table
 from cortex.state import events
 from cortex.values.limits import Limits, Route
 from tests.support.state_machine_harness import Flat, Stage
@@ -114,3 +115,41 @@ def test_what_is_kept_of_a_prompt_that_was_looked_at_is_its_beginning_alone(monk
     monkeypatch.setattr(affinity, "beginnings", lambda text: looked_at.append(len(text)) or hashed(text))
     stage_of(*(f"{number} {'word ' * LONGEST}" for number in range(2)), grants=(1, 1, 1))
     assert set(looked_at) == {LONGEST}
+
+
+def test_a_prompt_is_looked_at_once_in_a_step_and_none_behind_the_last_call_that_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    named = affinity.beginnings_of
+    monkeypatch.setattr(affinity, "beginnings_of", lambda change: looked_at.append(change.goal.id) or named(change))
+    rows = [document(name, question) for name in "abc" for question in range(40)]
+    stage = stage_of(*rows, grants=(1, 1, 1))
+    twice = 2  # the harness takes each turn twice, the second time as a replay does
+    assert looked_at == twice * [1, 2, 3], "at first only the calls that are sent"
+    for _ in range(20):
+        looked_at.clear()
+        stage.answer(goal=next(iter(at(stage))))
+        assert len(looked_at) == twice, "the next row of the document stands in front"
+    looked_at.clear()
+    scattered = stage_of(*(document(f"{number}", 0) for number in range(200)), grants=(1, 1, 1))
+    for _ in range(20):
+        looked_at.clear()
+        scattered.answer(goal=next(iter(at(scattered))))
+        assert len(looked_at) == twice * len(set(looked_at)) <= twice * (1 + affinity.WINDOW)
+
+
+def test_the_rows_of_a_table_are_put_together_from_pieces_at_several_servers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness has its second program decide aloud, which takes the long way: both must ask the same."""
+    whole: list[object] = []
+    request = Table.request
+    monkeypatch.setattr(Table, "request", lambda self, *given: whole.append(self) or request(self, *given))
+    table = Table(prompt="{{text}}", system="Be brief.", id="id")
+    stage = Stage(table, BOUND, permits=0, fallbacks=PEERS, peers=2, streams=True)
+    stage.turn(*(events.PermitsGranted(2, route=place) for place in range(3)))
+    rows = [events.Row(str(n), msgspec.json.encode({"id": n, "text": document("abc"[n % 3], n)})) for n in range(120)]
+    stage.turn(events.RowsRead(tuple(rows), 0, len(rows), True))
+    for _ in range(60):
+        stage.answer(goal=next(iter(at(stage))))
+    assert not any(each is table for each in whole)
+    assert any(each is stage.other for each in whole)

@@ -82,7 +82,7 @@ def test_rows_about_one_document_go_to_the_server_that_has_it(monkeypatch: pytes
     """Ten rows a document, half of a call's time for a document that is not kept: .89 find it kept, and .62 else."""
     machines = ten()[:5]
     there = Servers(machines, rows=2_000, alike=10, prefill=0.5, metrics=True).run(900)
-    monkeypatch.setattr(affinity, "_holders", lambda k, change: 0)
+    monkeypatch.setattr(affinity, "beginnings_of", lambda change: ())
     anywhere = Servers(machines, rows=2_000, alike=10, prefill=0.5, metrics=True).run(900)
     assert each_row_once(there, 2_000)
     kept, by_chance = (each.found / (each.found + each.missed) for each in (there, anywhere))
@@ -94,7 +94,7 @@ def test_rows_about_one_document_go_to_the_server_that_has_it(monkeypatch: pytes
 @pytest.mark.parametrize("alike", [3, 100, 9_000])
 def test_however_many_rows_a_document_has_nothing_is_lost_by_it(monkeypatch: pytest.MonkeyPatch, alike: int) -> None:
     there = Servers(ten(), rows=9_000, alike=alike, prefill=0.5, metrics=True).run(900)
-    monkeypatch.setattr(affinity, "_holders", lambda k, change: 0)
+    monkeypatch.setattr(affinity, "beginnings_of", lambda change: ())
     anywhere = Servers(ten(), rows=9_000, alike=alike, prefill=0.5, metrics=True).run(900)
     assert each_row_once(there, 9_000)
     assert between(there, 0.4, 0.9) > 0.97 * between(anywhere, 0.4, 0.9)
