@@ -79,6 +79,9 @@ class FileBatches(BatchClient):
 
     batches_path: ClassVar[str] = "/batches"
     files_path: ClassVar[str] = "/files"
+    full_by_status: ClassVar[bool] = False
+    """True: a batch that too many tokens or batches wait before is refused with status 429. False: it is made, and
+    fails."""
 
     def __init__(
         self, open_: Callable[[], Awaitable[BatchTransport]], keys: CredentialReload, failures: FailureReader,
@@ -122,6 +125,8 @@ class FileBatches(BatchClient):
 
     def _not_made(self, failure: Failure) -> Failure:
         """Return the failure of a batch that was not made, of the type ``QUEUE_FULL`` where there was no room."""
+        if self.full_by_status and failure.kind is FailureKind.THROTTLED:
+            return msgspec.structs.replace(failure, error_type=QUEUE_FULL, sent=False)
         return failure
 
     def _batch_in(self, data: bytes) -> BatchOfFiles:

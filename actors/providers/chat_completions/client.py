@@ -7,8 +7,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-import msgspec
-
 from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
 from actors.providers.chat_completions.batch_results import read_chat
@@ -23,7 +21,6 @@ from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
-from cortex.values.bounds.counts import CountFromOne
 from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -95,10 +92,6 @@ CHAT_FORM: Final = WireForm(
 )  # fmt: skip
 
 
-class _Count(msgspec.Struct):
-    input_tokens: CountFromOne
-
-
 class ChatModel(BatchingModel):
     """Model (`actors.ports.model.Model`) behind chat completions. The API has no counter of tokens; a server may have
     one beside it (`ChatDialect.counter`)."""
@@ -122,14 +115,7 @@ class ChatModel(BatchingModel):
 
     async def count_tokens(self, body: bytes) -> int | None:
         """Return the input tokens of a request by the server's count; None where it has none, for any reason."""
-        if not self._counter:
-            return None
-        try:
-            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
-            status, _, data = await self.look(self._counter, body, timeout_s)
-            return msgspec.json.decode(data, type=_Count).input_tokens if status == 200 else None
-        except Exception:  # a missing count is no failure
-            return None
+        return await self._counted(self._counter, body) if self._counter else None
 
 
 def model_of(spec: ClientSpec) -> ChatModel:

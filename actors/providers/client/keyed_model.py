@@ -3,6 +3,8 @@ server of `--base-url`. No SDK is imported."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +19,14 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate
 from actors.providers.transport.proxy_tls import network_of
+from cortex.values.bounds.counts import CountFromOne
+
+
+class _Count(msgspec.Struct):
+    input_tokens: CountFromOne
+
+
+_COUNT: Final = msgspec.json.Decoder(_Count)
 
 
 class KeyedModel(HttpModel):
@@ -38,6 +48,22 @@ class KeyedModel(HttpModel):
         )  # fmt: skip
         if dialect.tokens and not credential.api_key:
             self._tokens = TokenRenewal(load(dialect.tokens)(credential), self._keys)
+
+    async def _counted(
+        self, path: str, body: bytes, refused: Callable[[int, Mapping[str, str], bytes], None] | None = None
+    ) -> int | None:  # fmt: skip
+        """Return the input tokens that a counter of the server's finds in a request; None for any failure, of which
+        ``refused`` hears where it is a response."""
+        try:
+            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
+            status, headers, data = await self.look(path, body, timeout_s)
+            if status == 200:
+                return _COUNT.decode(data).input_tokens
+            if refused is not None:
+                refused(status, headers, data)
+        except Exception:  # a missing count is no failure
+            return None
+        return None
 
     async def _free_way(self, path: str) -> FreeWay:
         if self._tokens is not None:

@@ -36,7 +36,7 @@ from cortex.values.chat_form.messages import messages_request
 from cortex.values.chat_form.request import is_written
 from cortex.values.reply import Reply
 from policies.estimates.batching import QUEUE_FULL
-from policies.failures.failure import Failure, FailureKind
+from policies.failures.failure import Failure
 
 KEY_HEADER: Final = "x-goog-api-key"
 VERSION: Final = "/v1beta"
@@ -55,6 +55,7 @@ class GeminiBatches(FileBatches):
 
     batches_path: ClassVar[str] = f"{VERSION}/batches"
     files_path: ClassVar[str] = f"{VERSION}/files"
+    full_by_status: ClassVar[bool] = True
 
     @staticmethod
     def address(url: str) -> str:
@@ -110,11 +111,6 @@ class GeminiBatches(FileBatches):
             return _bare(msgspec.json.decode(data, type=_Named).name, "batches")
         except (msgspec.DecodeError, UnicodeDecodeError, NoName):
             return ""
-
-    def _not_made(self, failure: Failure) -> Failure:
-        if failure.kind is FailureKind.THROTTLED:
-            return msgspec.structs.replace(failure, error_type=QUEUE_FULL, sent=False)
-        return failure
 
     def _cancel_path(self, name: str) -> str:
         return f"{self.batches_path}{path_of(name)}:cancel"

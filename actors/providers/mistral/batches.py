@@ -21,8 +21,7 @@ from actors.providers.chat_completions.batches import OpenAIBatches, marked
 from actors.providers.client.canonical_request import model_in
 from actors.providers.messages.batch_results import canceled, expired
 from cortex.values.bounds.counts import count_of
-from policies.estimates.batching import QUEUE_FULL
-from policies.failures.failure import Failure, FailureKind
+from policies.failures.failure import Failure
 
 TIMEOUT_HOURS: Final = 24
 """Hours that a job may take: the default, as at the other providers."""
@@ -35,6 +34,7 @@ class MistralBatches(OpenAIBatches):
     """``MessageBatches`` of Mistral."""
 
     batches_path: ClassVar[str] = "/batch/jobs"
+    full_by_status: ClassVar[bool] = True
 
     def _line_with(self, row: BatchRequest, body: bytes) -> bytes:
         return msgspec.json.encode(_Line(marked(row), msgspec.Raw(body))) + b"\n"
@@ -44,11 +44,6 @@ class MistralBatches(OpenAIBatches):
             "input_files": [file], "endpoint": self._lines_as.endpoint, "model": model_in(rows[0].body),
             "metadata": {FIRST: rows[0].custom_id}, "timeout_hours": TIMEOUT_HOURS,
         }  # fmt: skip
-
-    def _not_made(self, failure: Failure) -> Failure:
-        if failure.kind is FailureKind.THROTTLED:
-            return msgspec.structs.replace(failure, error_type=QUEUE_FULL, sent=False)
-        return failure
 
     def _batch_in(self, data: bytes) -> BatchOfFiles:
         return msgspec.json.decode(data, type=_Job).known()

@@ -4,10 +4,9 @@ form of requests and answers is that of the client of chat completions."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
-
-import msgspec
 
 from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
@@ -25,7 +24,6 @@ from actors.providers.remedies import RESPONSES_ADDRESS
 from actors.providers.responses.request import counted_body, responses_body, written_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
-from cortex.values.bounds.counts import CountFromOne
 from cortex.values.chat_form.completion import RESPONSE
 from cortex.values.chat_form.request import RESPONSES_MARK
 from cortex.values.reply import Reply
@@ -91,10 +89,6 @@ def _read(body: bytes, kept: bool) -> Reply:
 LINES: Final = LineForm(endpoint=f"/v1{RESPONSES}", body=_batched, empty="input", read=_read)
 
 
-class _Count(msgspec.Struct):
-    input_tokens: CountFromOne
-
-
 class ResponsesModel(BatchingModel):
     """Model (`actors.ports.model.Model`) behind the Responses API. A server without its counter of tokens is asked for
     it once."""
@@ -114,18 +108,16 @@ class ResponsesModel(BatchingModel):
         """Return the input tokens of a request by the server's count; None where it has none, for any reason."""
         if self._counter_missing:
             return None
+        assert isinstance(self._variant, ResponsesVariant)
         try:
-            assert isinstance(self._variant, ResponsesVariant)
             asked = counted_body(body, self._variant.thoughts)
-            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
-            status, headers, data = await self.look(COUNTER, asked, timeout_s)
-            if status == 200:
-                return msgspec.json.decode(data, type=_Count).input_tokens
-            unknown_model = self.refusal_of(status, headers, data).kind is FailureKind.BLOCKED
-            self._counter_missing = status in NO_SUCH_PATH and not unknown_model
-        except Exception:  # a missing count is no failure
+        except Exception:  # the call will say what is wrong with the request
             return None
-        return None
+        return await self._counted(COUNTER, asked, self._refused_to_count)
+
+    def _refused_to_count(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        unknown_model = self.refusal_of(status, headers, data).kind is FailureKind.BLOCKED
+        self._counter_missing = status in NO_SUCH_PATH and not unknown_model
 
 
 def model_of(spec: ClientSpec) -> ResponsesModel:

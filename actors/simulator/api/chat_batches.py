@@ -238,27 +238,39 @@ class Refused(ValueError):
         self.code, self.line = code, line
 
 
-def _rows(content: bytes, endpoint: str) -> list[dict[str, Any]]:
-    """Return the requests of a file as those of a message batch."""
+def requests_in(content: bytes, line: type[Any], request: Callable[[Any, int], bytes]) -> list[dict[str, Any]]:
+    """Return the requests of a file as those of a message batch. ``line``: type of its lines, with a ``custom_id``;
+    ``request``: maker of a request of a line and its number. Raises ``Refused``, as the maker does too; what the maker
+    refuses as ``BadRequest`` is refused when it is worked off."""
     rows: list[dict[str, Any]] = []
-    models: set[Any] = set()
     for number, text in enumerate(filter(None, content.split(b"\n")), 1):
         try:
-            line = msgspec.json.decode(text, type=_Line)
+            found = msgspec.json.decode(text, type=line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise Refused("invalid_json_line", "This line is not parseable as valid JSON.", number) from None
+        try:
+            params = msgspec.Raw(request(found, number))
+        except BadRequest:
+            params = msgspec.Raw(b"{}")
+        rows.append({"custom_id": found.custom_id, "params": params})
+    if not rows:
+        raise Refused("empty_file", "The batch input file is empty.", None)
+    return rows
+
+
+def _rows(content: bytes, endpoint: str) -> list[dict[str, Any]]:
+    """Return the requests of a file of OpenAI's."""
+    models: set[Any] = set()
+
+    def request(line: _Line, number: int) -> bytes:
         if line.url != endpoint or line.method != "POST":
             raise Refused("mismatched_url", "The URL provided does not match the batch endpoint.", number)
         models.add(line.body.get("model"))
         if len(models) > 1:
             raise Refused("mismatched_model", "The provided model does not match the rest of the batch.", number)
-        try:
-            params = msgspec.Raw(ENDPOINTS[endpoint].messages_request(wire.encoded(line.body)))
-        except BadRequest:
-            params = msgspec.Raw(b"{}")  # refused when it is worked off
-        rows.append({"custom_id": line.custom_id, "params": params})
-    if not rows:
-        raise Refused("empty_file", "The batch input file is empty.", None)
+        return bytes(ENDPOINTS[endpoint].messages_request(wire.encoded(line.body)))
+
+    rows = requests_in(content, _Line, request)
     if len(rows) > REQUESTS_MAX:
         raise Refused("too_many_tasks", f"The file has more than {REQUESTS_MAX} requests.", None)
     if len({row["custom_id"] for row in rows}) < len(rows):
@@ -266,19 +278,23 @@ def _rows(content: bytes, endpoint: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _result(found: dict[str, Any], at: int, batch: ChatBatch) -> tuple[dict[str, Any], bool] | None:
+def _result(found: dict[str, Any], at: int, batch: ChatBatch) -> tuple[dict[str, Any], bool]:
     """Return a line of results in the form of OpenAI, and whether it is an answer."""
     result, made = found["result"], {"id": f"batch_req_{at:06d}", "custom_id": found["custom_id"]}
     if result["type"] in _NOT_BEGUN:
         text = "This request could not be executed before the completion window expired."
         return made | {"response": None, "error": {"code": _NOT_BEGUN[result["type"]], "message": text}}, False
+    response, good = response_of(result, batch)
+    return made | {"response": {"request_id": f"req_{at}"} | response, "error": None}, good
+
+
+def response_of(result: dict[str, Any], batch: ChatBatch) -> tuple[dict[str, Any], bool]:
+    """Return status and body of the answer to a request that was worked off, and whether it is a good one."""
     if result["type"] == "errored":
         status, body = chat_wire.error(refusal_in(result))
-        response = {"status_code": status, "request_id": f"req_{at}", "body": body}
-        return made | {"response": response, "error": None}, False
+        return {"status_code": status, "body": body}, False
     whole = msgspec.Raw(ENDPOINTS[batch.facts["endpoint"]].whole(result["message"]))
-    response = {"status_code": 200, "request_id": f"req_{at}", "body": whole}
-    return made | {"response": response, "error": None}, True
+    return {"status_code": 200, "body": whole}, True
 
 
 def refusal_in(result: dict[str, Any]) -> ErrorResponse:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator.api import gemini_wire
-from actors.simulator.api.chat_batches import ChatBatch, ChatBatchStore, Refused, refusal_in
+from actors.simulator.api.chat_batches import ChatBatch, ChatBatchStore, Refused, refusal_in, requests_in
 from actors.simulator.faults import ErrorResponse
 from actors.simulator.request import BadRequest
 from actors.simulator.token_buckets import rfc3339
@@ -38,7 +38,7 @@ class _Wanted(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    key: str
+    custom_id: str = msgspec.field(name="key")
     request: dict[str, Any]
 
 
@@ -91,20 +91,7 @@ class GeminiBatchStore:
 
 
 def _rows(content: bytes, model: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for text in filter(None, content.split(b"\n")):
-        try:
-            line = msgspec.json.decode(text, type=_Line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refused("invalid_file", f"Invalid line: {error}", None) from None
-        try:
-            params = msgspec.Raw(gemini_wire.messages_request(line.request, model))
-        except BadRequest:
-            params = msgspec.Raw(b"{}")  # refused when it is worked off
-        rows.append({"custom_id": line.key, "params": params})
-    if not rows:
-        raise Refused("invalid_file", "The file is empty", None)
-    return rows
+    return requests_in(content, _Line, lambda line, _: gemini_wire.messages_request(line.request, model))
 
 
 def _result(found: dict[str, Any], at: int, batch: ChatBatch) -> tuple[dict[str, Any], bool] | None:

@@ -7,8 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.simulator.api import chat_wire, wire
-from actors.simulator.api.chat_batches import ENDPOINTS, ChatBatch, ChatBatchStore, Refused, refusal_in
+from actors.simulator.api import wire
+from actors.simulator.api.chat_batches import (
+    ENDPOINTS,
+    ChatBatch,
+    ChatBatchStore,
+    Refused,
+    requests_in,
+    response_of,
+)
 from actors.simulator.request import BadRequest
 
 MISTRAL: Final = "mistral"
@@ -78,29 +85,15 @@ class MistralJobs:
 
 
 def _rows(content: bytes, wanted: _Wanted) -> list[dict[str, Any]]:
-    form, rows = ENDPOINTS[wanted.endpoint], []
-    for text in filter(None, content.split(b"\n")):
-        try:
-            line = msgspec.json.decode(text, type=_Line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refused("invalid_file", f"Invalid line: {error}", None) from None
-        try:
-            params = msgspec.Raw(form.messages_request(wire.encoded({"model": wanted.model} | line.body)))
-        except BadRequest:
-            params = msgspec.Raw(b"{}")  # refused when it is worked off
-        rows.append({"custom_id": line.custom_id, "params": params})
-    if not rows:
-        raise Refused("invalid_file", "The file is empty", None)
-    return rows
+    form = ENDPOINTS[wanted.endpoint]
+    return requests_in(
+        content, _Line, lambda line, _: form.messages_request(wire.encoded({"model": wanted.model} | line.body))
+    )
 
 
 def _result(found: dict[str, Any], at: int, batch: ChatBatch) -> tuple[dict[str, Any], bool] | None:
     """Return a line of results; None for a request that was not worked off."""
-    result, made = found["result"], {"id": f"batch-{at}", "custom_id": found["custom_id"]}
-    if result["type"] in ("expired", "canceled"):
+    if found["result"]["type"] in ("expired", "canceled"):
         return None
-    if result["type"] == "errored":
-        status, body = chat_wire.error(refusal_in(result))
-        return made | {"response": {"status_code": status, "body": body}, "error": None}, False
-    whole = msgspec.Raw(ENDPOINTS[batch.facts["endpoint"]].whole(result["message"]))
-    return made | {"response": {"status_code": 200, "body": whole}, "error": None}, True
+    response, good = response_of(found["result"], batch)
+    return {"id": f"batch-{at}", "custom_id": found["custom_id"], "response": response, "error": None}, good
