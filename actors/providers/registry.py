@@ -68,9 +68,9 @@ those that lead to what is kept at the provider (``previous_response_id``, ``con
 CHAT_PATHS: Final = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models", "/v1/messages")
 """Paths below the root of OpenAI's APIs, and that of the Messages API beside them."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
-TESTED: Final = ("real", "simulated", "by hand")
+TESTED: Final = ("real", "simulated", "batches simulated", "by hand")
 """Kinds of a provider's tests: calls to the service itself; whole jobs over HTTP against the simulator, which serves
-the provider's API; cases made by hand from the provider's documentation."""
+the provider's API, or jobs of message batches alone; cases made by hand from the provider's documentation."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,7 +364,7 @@ _ROWS: Final = (
     _compatible(
         "gemini", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY",
         price_id="google", telemetry="gcp.gemini", embeddings=EMBEDDING_CLIENT, dialect=f"{_CHAT}.dialect:GEMINI",
-        batches=True,
+        batches=True, tested=("batches simulated", "by hand"),
     ),
     _compatible(
         "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", logprobs=True,
@@ -388,6 +388,7 @@ _ROWS: Final = (
     _compatible(
         "mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", telemetry="mistral_ai",
         limits_told="x-ratelimit-*", embeddings=EMBEDDING_CLIENT, dialect=f"{_CHAT}.dialect:MISTRAL", batches=True,
+        tested=("batches simulated", "by hand"),
     ),
     _compatible(
         "together", "Together AI", "https://api.together.xyz/v1", "TOGETHER_API_KEY", embeddings=EMBEDDING_CLIENT,
