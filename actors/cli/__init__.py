@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Run one command and end the interpreter with its exit code: 0, 1, 2, 3, 130 or 143."""
+    """Run one command and end the interpreter with its exit code (``actors.cli.options.exit_codes``)."""
     try:
         from actors.common.shadowing import hidden_line
 

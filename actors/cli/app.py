@@ -32,6 +32,7 @@ from actors.cli.options.arguments import (
     Within,
 )
 from actors.cli.options.errors import COMPLETE
+from actors.cli.options.exit_codes import epilog
 from actors.cli.options.help_layout import arrange
 from actors.cli.options.options import BOUNDS, EMBEDDING, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.options.registry import register
@@ -42,9 +43,7 @@ from actors.common.errors import CommandError
 app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Very many bounded LLM calls under a scheduler that is plain code: parallel, durable, each paid once.",
-    epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
-    "3 partial: resumable (cap, deadline, blocked account, drain), or records of the input were unreadable; "
-    "130 interrupted, 143 terminated.",
+    epilog=epilog(),
 )  # fmt: skip
 programs = typer.Typer(
     help="Programs: list the built-in ones, create an example, manage saved ones.", no_args_is_help=True

@@ -13,6 +13,7 @@ from actors.cli.options import command_line
 from actors.cli.options.errors import (
     COMPLETE,
     FAILED,
+    HUNG_UP,
     INTERRUPTED,
     TERMINATED,
     Interrupted,
@@ -22,6 +23,7 @@ from actors.cli.options.errors import (
     unexpected_error_line,
     wants_trace,
 )
+from actors.cli.options.exit_codes import signals_taken
 from actors.common.errors import USAGE
 from actors.common.result_stream import OutputClosed, ResultStream
 from actors.common.tolerant_stream import tolerant
@@ -38,8 +40,8 @@ def enter(arguments: list[str]) -> int:
     Within the call, standard error never raises, and standard output records what it cannot write.
     """
     command_line.note(arguments)
-    signal.signal(signal.SIGTERM, _stopped)
-    signal.signal(signal.SIGINT, _stopped)
+    for number in signals_taken():
+        signal.signal(number, _stopped)
     before = sys.stdout, sys.stderr
     output = ResultStream(sys.stdout, stops=bool(_LISTINGS.intersection(arguments[:1])))
     sys.stdout, sys.stderr = output, tolerant(sys.stderr)
@@ -58,7 +60,7 @@ def _entered(arguments: list[str]) -> int:
     try:
         return _ran(arguments)
     except Interrupted as stopped:
-        print_error(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
+        print_error(f"{_ENDS[stopped.code]} before anything was sent")
         return stopped.code
     except OutputClosed:
         return COMPLETE
@@ -132,5 +134,10 @@ def _failed(error: Exception, trace_wanted: bool) -> int:
     return known[0] if known else FAILED
 
 
+_ENDS = {INTERRUPTED: "interrupted", TERMINATED: "terminated", HUNG_UP: "hung up"}
+
+
 def _stopped(number: int, frame: object) -> None:
-    raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+    if 128 + number == HUNG_UP:
+        signal.signal(number, signal.SIG_IGN)  # a lost terminal sends two
+    raise Interrupted(128 + number)

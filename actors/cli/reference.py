@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from actors.cli.options.exit_codes import section
 from actors.cli.options.options import ABOUT, flag_of, keys
 from actors.cli.options.options import FILE as JOB_FILE
 
@@ -49,7 +50,7 @@ def page() -> str:
     """Return the whole page."""
     width, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), "100"
     try:
-        return "\n".join([HEAD, *_keys(), "", "## The commands", *_commands()]).rstrip() + "\n"
+        return "\n".join([HEAD, *_keys(), "", section(), "## The commands", *_commands()]).rstrip() + "\n"
     finally:
         del os.environ["COLUMNS"]
         if width is not None:

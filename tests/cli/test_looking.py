@@ -186,14 +186,23 @@ def _as_if_in_a_cluster(job: str, where: str) -> None:
     source.close()
 
 
-def test_a_job_that_its_driver_left_in_a_cluster(cortex):
+def test_a_job_that_its_driver_left_in_a_cluster(cortex, monkeypatch):
     _stopped(cortex, "two")
     _without_its_end("two")
     _as_if_in_a_cluster("two", "127.0.0.1:1")
-    assert "in a cluster, without a driver" in cortex("jobs").out
+    with monkeypatch.context() as patch:
+        patch.setattr("actors.cluster.bootstrap.checked_address", str)  # it answers
+        assert "in a cluster, without a driver" in cortex("jobs").out
+        (listed,) = json.loads(cortex("jobs", "--json").out)["jobs"]
+        assert (listed["outcome"], listed["resume"]) == ("detached", "cortex attach two")
+    told = cortex("jobs")
+    assert "interrupted: its head is lost; resumable" in told.out
+    (line,) = told.said()
+    assert line.startswith("no Ray answers at 127.0.0.1:1: ")
+    assert line.endswith(": 1 job rests, nothing is lost: cortex resume two")
     (listed,) = json.loads(cortex("jobs", "--json").out)["jobs"]
-    assert listed["resume"] == "cortex attach two"
-    shown = cortex("status", "two", "--json").last  # which looks whether the cluster lives
+    assert (listed["outcome"], listed["resume"]) == ("interrupted", "cortex resume two")
+    shown = cortex("status", "two", "--json").last
     assert (shown["outcome"], shown["resume"]) == ("interrupted", "cortex resume two")
     assert shown["why"].startswith("no Ray answers at 127.0.0.1:1")
     done = cortex("cancel", "two")  # where nobody answers any more

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, kill -9, a full disk: what is left can be resumed, and every row is done once."""
+"""Ctrl-C, SIGTERM, SIGHUP, kill -9, a full disk: what is left can be resumed, and every row is done once."""
 
 from __future__ import annotations
 
@@ -46,6 +46,35 @@ def test_one_signal_drains_and_says_how_to_go_on(cortex, number, code):
     each_once(Path("out.jsonl"), COUNT)
 
 
+def test_a_lost_terminal_drains_though_it_sends_two_signals(cortex):
+    with started(*_batch(), "--sim", "latency_ms=600") as child:
+        assert child.stderr is not None
+        child.stderr.readline()
+        until(lambda: cortex("status", "mine", "--json").last["attempts"] == 4)
+        child.send_signal(signal.SIGHUP)  # the shell's
+        assert "draining" in child.stderr.readline()
+        child.send_signal(signal.SIGHUP)  # the kernel's
+        done = ended(child)
+    assert (done.code, done.said()[-1]) == (129, "to go on: cortex resume mine")
+    found = cortex("status", "mine", "--json").last
+    assert found["outcome"] == "partial"
+    assert found["attempts"] == found["rows_succeeded"] >= 4, "what was in flight was finished"
+    assert cortex("resume", "mine", *FAST, "--json").last["paid_calls"] == COUNT
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_nohup_keeps_the_job_running(cortex):
+    command = ("nohup", sys.executable, "-m", "actors.cli", *map(str, _batch()), "--sim", "latency_ms=20")
+    child = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    with child:
+        until(_some_results)
+        child.send_signal(signal.SIGHUP)
+        assert "draining" not in child.communicate(timeout=30)[1]
+    assert child.returncode == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
 def test_two_signals_stop_at_once(cortex):
     command = _batch()
     with started(*command, "--sim", "latency_ms=60000") as child:
@@ -62,7 +91,7 @@ def test_two_signals_stop_at_once(cortex):
     each_once(Path("out.jsonl"), COUNT)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_before_anything_was_sent(cortex, number, code):
     state = Path(environment()["CORTEX_STATE"]) / "jobs"
     with started("batch", "-", "-o", "out.jsonl", "--model", "sim", stdin=subprocess.PIPE) as child:

@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
     assert done.last["paid_again"] <= 13
     results = cortex("results", "mine").out.splitlines()
     assert sorted(results) == sorted((tmp_path / "out.jsonl").read_text().splitlines())
-    assert cortex("jobs").out.split()[7] == "mine"
+    assert cortex("jobs").out.split()[8] == "mine"
     assert cortex("inspect", "mine", "r7").code == 0
     assert cortex("report", "mine", "-o", "page.html").code == 0
     assert cortex("fork", "mine", "--at", "2", "--job", "copy").code == 0

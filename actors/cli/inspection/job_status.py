@@ -22,13 +22,16 @@ STATES = {
     "interrupted": "interrupted: resumable", "partial": "partial: resumable",
     "detached": "in a cluster, without a driver",
 }  # fmt: skip
+HEAD_LOST = "interrupted: its head is lost; resumable"
 _ENDED = ("complete", "partial", "failed", "cancelled")
 _ALIVE = ("running", "detached")
 
 
 def state_words(status: JobStatus) -> str:
     """Return the state of a job in a few words."""
-    return f"{status.outcome}, forgotten" if status.forgotten else STATES.get(status.outcome, status.outcome)
+    if status.forgotten:
+        return f"{status.outcome}, forgotten"
+    return HEAD_LOST if status.facts.get("head_lost") else STATES.get(status.outcome, status.outcome)
 
 
 def ago(then_s: float) -> str:

@@ -24,6 +24,7 @@ from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import sample_results
 from actors.jobs.summary import without_results
 from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
+from actors.journal.state_folder import advised
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
 from actors.ports.runtime import ClusterError, Peer
@@ -36,14 +37,15 @@ NOT_BEGUN = "not begun"
 def jobs(options: Options, every: bool = False) -> int:
     """Run ``cortex jobs``: list the jobs, the latest first. ``every``: child jobs too. Return the exit code."""
     folder = named_folder(options)
-    found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder, every)]
+    heads = LostHeads(folder)
+    found = [_row(folder, name, at_s, heads) for name, at_s in _latest_first(folder, every)]
     if options.as_json:
         print(msgspec.json.encode({"jobs": [facts for facts, _ in found]}).decode())
         return COMPLETE
     if not found:
         print_error(f"no jobs in {folder.address}")
         return COMPLETE
-    table = [("JOB", "STATE", "ROWS", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
+    table = [("JOB", "STATE", "ROWS", "FAILED", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -54,6 +56,8 @@ def jobs(options: Options, every: bool = False) -> int:
     for facts, _ in found:
         if facts.get("untold"):
             print_error(str(facts["untold"]))
+    for line in heads.lines():
+        print_error(line)
     return COMPLETE
 
 
@@ -72,11 +76,13 @@ def _last_turn_s(folder: StateFolder, name: str) -> float:
         return folder.changed_s(name)
 
 
-def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _row(folder: StateFolder, name: str, at_s: float, heads: LostHeads) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a job as facts for ``--json`` and as a line of the table."""
     size = size_bytes(folder, name)
     try:
         standing = standing_of(folder, name)
+        if not standing.forgotten:
+            heads.see(name, standing)
     except (
         UserError,
         ValueError,
@@ -84,14 +90,15 @@ def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], t
         text = str(error)
         reported = {"job": name, "outcome": UNREADABLE, "why": text, "size_bytes": size}
         state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
-        return reported, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
+        return reported, (name, state, "", "", "", size_text(size), ago(at_s) if at_s else "")
     facts = standing.facts
     ended = "?" if standing.unread_reason else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
     rows = f"{ended}/{standing.rows:,}"
+    failed = "?" if standing.unread_reason else f"{facts['rows_failed']:,}" if facts["rows_failed"] else ""
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
     reported = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
     reported |= {"untold": standing.unread_reason} if standing.unread_reason else {}
-    return reported, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
+    return reported, (name, state_words(standing), rows, failed, money, size_text(size), ago(at_s))
 
 
 def age_s(folder: StateFolder, job: str) -> float:
@@ -109,7 +116,7 @@ def status(job: str, options: Options) -> int:
         job = found[0][0]
     standing = standing_of(folder, job)
     if not standing.forgotten:
-        _see_cluster(folder, job, standing)
+        LostHeads(folder).see(job, standing)
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
     add_times(standing, seen)
@@ -137,17 +144,44 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
     return found[0]
 
 
-def _see_cluster(folder: StateFolder, job: str, standing: JobStatus) -> None:
-    """Mark a detached job as interrupted if its cluster no longer runs."""
-    owner = last_owner(folder, job)
-    if standing.outcome != "detached" or owner is None:
-        return
+class LostHeads:
+    """Clusters of detached jobs whose head does not answer. Each address is asked once."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._folder = folder
+        self._errors: dict[str, str] = {}
+        self._resting: dict[str, list[str]] = {}
+
+    def see(self, job: str, standing: JobStatus) -> None:
+        """Mark a detached job as interrupted if its cluster no longer runs."""
+        owner = last_owner(self._folder, job) if standing.outcome == "detached" else None
+        if owner is None:
+            return
+        if owner.cluster not in self._errors:
+            self._errors[owner.cluster] = _head_error(owner.cluster)
+        if error := self._errors[owner.cluster]:
+            self._resting.setdefault(owner.cluster, []).append(job)
+            why = f"{error}: the job can be resumed elsewhere"
+            standing.facts |= {"outcome": "interrupted", "why": why, "waits": "", "head_lost": True}
+
+    def lines(self) -> list[str]:
+        """Return a line for each lost head: how many jobs rest because of it, and how they go on."""
+        return [
+            f"{self._errors[cluster]}: {len(names):,} {'job rests' if len(names) == 1 else 'jobs rest'}, nothing is "
+            f"lost: {advised(self._folder, 'resume', names[0])}" + (", and so on" if len(names) > 1 else "")
+            for cluster, names in self._resting.items()
+        ]
+
+
+def _head_error(cluster: str) -> str:
+    """Return why the head of a cluster cannot be reached; empty if it answers."""
     from actors.cluster.bootstrap import checked_address
 
     try:
-        checked_address(owner.cluster)
+        checked_address(cluster)
     except ClusterError as error:
-        standing.facts |= {"outcome": "interrupted", "why": f"{error}: the job can be resumed elsewhere", "waits": ""}
+        return str(error)
+    return ""
 
 
 def results(

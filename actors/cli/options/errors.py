@@ -7,21 +7,21 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from actors.cli.options.exit_codes import COMPLETE as COMPLETE
+from actors.cli.options.exit_codes import FAILED as FAILED
+from actors.cli.options.exit_codes import HUNG_UP as HUNG_UP
+from actors.cli.options.exit_codes import INTERRUPTED as INTERRUPTED
+from actors.cli.options.exit_codes import PARTIAL as PARTIAL
+from actors.cli.options.exit_codes import TERMINATED as TERMINATED
 from actors.common.errors import USAGE, CommandError
 from cortex.values.display import one_line
 
 if TYPE_CHECKING:
     from actors.providers.credentials.credential import Credential
 
-COMPLETE = 0
-FAILED = 1
-PARTIAL = 3
-INTERRUPTED = 130
-TERMINATED = 143
-
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived while no work was in flight that had to be drained."""
+    """SIGINT, SIGTERM or SIGHUP arrived while no work was in flight that had to be drained."""
 
     def __init__(self, code: int) -> None:
         super().__init__()

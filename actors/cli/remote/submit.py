@@ -25,6 +25,7 @@ import msgspec
 
 from actors.cli.jobs.texts import standard_input
 from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, print_data, print_error
+from actors.cli.options.exit_codes import signals_taken
 from actors.cli.options.options import Options
 from actors.cli.remote.package import JOB_FILE, JobPackage, package
 from actors.cli.run.execute import answer_text
@@ -173,8 +174,8 @@ def _bounds(options: Options) -> list[str]:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM within the block."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Ignore the signals of ``signals_taken`` within the block."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals_taken()}
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
 """A session on a terminal: header, progress bar and signals. Ctrl-C drains, a second one stops at once; SIGTERM
-drains.
+and SIGHUP drain (``actors.cli.options.exit_codes.SIGNAL_RULES``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 from actors.api.client import new_loop
 from actors.api.progress_bar import ProgressBar
 from actors.api.session import RunOutcome, Session
-from actors.cli.options.errors import INTERRUPTED, TERMINATED, print_error
+from actors.cli.options.errors import HUNG_UP, print_error
+from actors.cli.options.exit_codes import signals_taken
 from actors.common.gc_tuning import settle_where_owned
 from actors.jobs.spec import who
-
-_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 
 class ImmediateStop(Exception):
@@ -27,7 +26,7 @@ class ImmediateStop(Exception):
 
 
 class SessionRunner:
-    """Runner of a session. ``code`` is 130 or 143 after a signal, else 0."""
+    """Runner of a session. ``code`` is 129, 130 or 143 after a signal, else 0."""
 
     def __init__(self, session: Session, bar: ProgressBar, header: Callable[[Session], str]) -> None:
         self._session = session
@@ -79,21 +78,24 @@ class SessionRunner:
 
     async def _run(self) -> RunOutcome:
         loop = asyncio.get_running_loop()
-        for number in _CODES:
-            loop.add_signal_handler(number, self._signalled, number)
+        taken = signals_taken()
+        for number, code in taken.items():
+            loop.add_signal_handler(number, self._signalled, code)
         self._work = asyncio.create_task(self._session.run())
         try:
             return await self._work
         except asyncio.CancelledError:
             raise ImmediateStop from None
         finally:
-            for number in _CODES:
+            for number in taken:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)  # no work is left to stop
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _signalled(self, code: int) -> None:
+        if code == HUNG_UP and self._signals:
+            return  # a lost terminal sends two
         self._signals += 1
-        self.code = self.code or _CODES[number]
+        self.code = self.code or code
         if self._signals == 1:
             print_error("draining: the calls in flight are finished first; once more stops now")
             self._stopping = asyncio.get_running_loop().create_task(self._drain())
