@@ -58,7 +58,7 @@ class ProgressBar:
         }
         if now_s >= self._next_line_s and still != self._last:
             self._next_line_s, self._last = now_s + LINE_EVERY_S, still
-            text = _line(reported) if self._form == "text" else msgspec.json.encode({"progress": reported}).decode()
+            text = _line(reported) if self._form == "text" else _log_line(reported)
             print(one_line(text), file=self._stream, flush=True)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
@@ -193,6 +193,17 @@ def parts(facts: dict[str, Any]) -> list[tuple[int, str]]:
 def _line(facts: dict[str, Any]) -> str:
     found = parts(facts)
     return f"{facts['job']}: {', '.join(text for _, text in found[:-1])}"
+
+
+def _log_line(facts: dict[str, Any]) -> str:
+    """Return the figures as a line of the log: its message is the line of text, its fields are the figures. The level
+    is ``warning`` if the deadline is at risk."""
+    import logging
+
+    from actors.observability.logs.formatting import line_of
+
+    level = logging.WARNING if facts["deadline_at_risk"] else logging.INFO
+    return line_of(_line(facts), "cortex.progress", level, event="job.progress", job=facts["job"], progress=facts)
 
 
 def _failed(facts: dict[str, Any]) -> dict[str, int]:

@@ -43,6 +43,7 @@ from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, 
 from actors.messaging.payload import batch_in
 from actors.messaging.servers_changed import ServersChanged
 from actors.observability.base.step_timer import StepTimer
+from actors.observability.logs.formatting import log_arguments
 from actors.observability.metrics import job_ends
 from actors.ports.runtime import ChannelNotStarted, PeerUnavailable, Runtime
 from cortex.journal import codec
@@ -388,6 +389,9 @@ class Channel:
                 raise
             except StoreError as error:
                 self.broken = str(error)
+                level = logging.WARNING if isinstance(error, Fenced) else logging.ERROR
+                fields = {"event": "job.broken", "job": self.job, "error": self.broken}
+                _log.log(level, **log_arguments("the job stops: its journal cannot be written", **fields))
             # an error in this project's code: no sender may wait for a turn that never comes
             except Exception as error:
                 self.broken = f"{FAULT}: {type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from actors.journal.journal import DatabaseUnreachable, Journal
 
@@ -32,14 +32,25 @@ async def patiently(source: Journal, ask: Callable[[], T], apart: bool = False) 
     if not source.remote:
         return await asyncio.to_thread(ask) if apart else ask()
     loop = asyncio.get_running_loop()
-    pause_s, until_s = PAUSE_S, loop.time() + PATIENCE_S
+    began_s = loop.time()
+    pause_s, until_s = PAUSE_S, began_s + PATIENCE_S
     while True:
         try:
-            return await asyncio.to_thread(ask)
+            found = await asyncio.to_thread(ask)
         except DatabaseUnreachable as error:
             if loop.time() >= until_s:
                 raise
             if pause_s == PAUSE_S:
-                _log.warning("job %s waits: %s", source.job, error)
+                _log.warning("the job waits: %s", error, extra=_fields("job.waits", source))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            continue
+        if pause_s != PAUSE_S:
+            waited_s = round(loop.time() - began_s, 3)
+            _log.warning("the database answers again", extra=_fields("job.goes_on", source, waited_s=waited_s))
+        return found
+
+
+def _fields(event: str, source: Journal, **more: float) -> dict[str, Any]:
+    """Return the fields of a log record (``actors.observability.logs.formatting``, a higher layer)."""
+    return {"fields": {"event": event, "job": source.job, **more}}

@@ -104,10 +104,10 @@ def assembled(
     sampled = traces.sampled if traces is not None else nobody
     # logs and metrics come before traces: they ask for an attempt's trace while the tracer still holds the attempt
     parts: list[TelemetryPart] = [LogTelemetry(sampled)]
-    if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
+    if "otlp" in settings.logs.exporters:
         from actors.observability.logs.otlp_export import LogExports
 
-        parts.append(LogExports(settings, {}))
+        parts.append(LogExports(settings))
     metrics = None
     if counts or settings.metrics.exporters:
         metrics = Metrics(settings, exports=_exports(environ), sampled=sampled)

@@ -26,11 +26,11 @@ class Received:
         self.paths: list[str] = []
 
     def take(self, blob: bytes, headers: dict[str, str], path: str = "") -> None:
-        """Receive a request; metrics, identified by their path, are not decoded."""
+        """Receive a request; metrics and logs, identified by their path, are not decoded."""
         self.requests.append(blob)
         self.headers.append(headers)
         self.paths.append(path)
-        if not path.endswith("/metrics"):
+        if not path.endswith(("/metrics", "/logs")):
             self._take(trace_service_pb2.ExportTraceServiceRequest.FromString(blob))
 
     def _take(self, request: Any) -> None:

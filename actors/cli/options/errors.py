@@ -37,11 +37,13 @@ def speak(form: str) -> None:
     _form = form
 
 
-def print_error(line: str, *, error: bool = False) -> None:
+def print_error(line: str, *, error: bool = False, level: int = 0) -> None:
     """Print one line on standard error: text, or a JSON object like those of the logs. ``error``: the line ends the
-    command. Control characters are escaped, and further lines indented."""
+    command. ``level``: of the JSON object, a number of ``logging``; default ``error`` or ``info``. Control characters
+    are escaped, and further lines indented."""
     line = one_line(line)
-    print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
+    text = f"cortex: {line}" if _form != "json" else as_object(line, error=error, level=level)
+    print(text, file=sys.stderr, flush=True)
 
 
 def print_data(text: str) -> None:
@@ -51,13 +53,13 @@ def print_data(text: str) -> None:
     sys.stdout.flush()
 
 
-def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> str:
+def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False, level: int = 0) -> str:
     """Return a line as a JSON object in the form of the logs."""
     import logging
 
     from actors.observability.logs.formatting import line_of
 
-    return line_of(line, logger, logging.ERROR if error else logging.INFO)
+    return line_of(line, logger, level or (logging.ERROR if error else logging.INFO))
 
 
 def error_line(error: BaseException) -> tuple[int, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from logging import ERROR
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from actors.jobs.bill_excess import excess_line
 from actors.journal.journal import StoreError
 from actors.journal.state_folder import advised
 from actors.observability.logs.formatting import begin
+from actors.observability.logs.levels import level_of_end
 from actors.routing.routes import ResolvedRoute
 
 
@@ -45,7 +47,7 @@ def carry_out(work: PreparedRun) -> int:
     share_of(work.options)
     notify = notify_of(work.options)
     session, text = work.session, ""
-    write_logs(work.options)
+    write_logs(work.options, session.job)
     bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text")
     conduct = SessionRunner(session, bar, lambda session: header(session, work.note))
     ended = None
@@ -79,7 +81,7 @@ def carry_out(work: PreparedRun) -> int:
             status = standing_of(session.folder, session.job)
         except StoreError as error:  # the job never began, or the journal cannot be read either
             unsent = work.new and not session.begun
-            print_error(_not_begun(session.job, text or str(error)) if unsent else text or str(error))
+            print_error(_not_begun(session.job, text or str(error)) if unsent else text or str(error), error=True)
             return conduct.code or PARTIAL
         if status.outcome == "running":  # the lock of this run is gone: another run has the job, or none
             status.facts["outcome"] = "interrupted"
@@ -98,11 +100,11 @@ def _not_begun(job: str, text: str) -> str:
     return f"{text}; {what}: {again}"
 
 
-def write_logs(options: Options) -> None:
-    """Configure logs on standard error, in this process and in the actors that it starts. Raises
-    ``LogSettingsError``.
+def write_logs(options: Options, job: str = "") -> None:
+    """Configure logs on standard error, in this process and in the actors that it starts. ``job``: the job of every
+    line of JSON. Raises ``LogSettingsError``.
     """
-    begin(options.log_format, options.log_level)
+    begin(options.log_format, options.log_level, {"job": job} if job else None)
     for name in ("log_format", "log_level"):
         if answer := getattr(options, name):
             os.environ[f"CORTEX_{name.upper()}"] = answer
@@ -137,9 +139,10 @@ def _models(found: ResolvedRoute | None) -> str:
 def report(status: JobStatus, options: Options, text: str = "") -> int:
     """Print the outcome of a job as text, then as JSON if asked. Return the exit code."""
     output = status.facts["output"]
-    print_error(headline(status))
+    level = ERROR if text else level_of_end(status.outcome, str(status.facts["why"]))
+    print_error(headline(status), level=level)
     for line in filter(None, (text or why(status), excess_line(status.facts), _last_failed(status))):
-        print_error(line)
+        print_error(line, level=level)
     if output not in ("", "-"):
         print_error(_where(status, output))
         if text and status.outcome in OVER:  # only the output failed
@@ -149,7 +152,7 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     if status.retry:
         print_error(f"to ask the failed rows again: {status.retry}")
     if status.resume:
-        print_error(f"to go on: {_continuation(status)}")
+        print_error(f"to go on: {_continuation(status)}", level=level)
         if output == "-":
             print_error("standard output cannot be truncated: rows since the last flush may be written again")
     show_answer(status, options)

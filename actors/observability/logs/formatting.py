@@ -59,17 +59,24 @@ def log_arguments(message: str, **fields: Any) -> dict[str, Any]:
     return {"msg": message, "extra": {FIELDS: {name: each for name, each in fields.items() if each not in ("", None)}}}
 
 
-class LogFormatter(logging.Formatter):
-    """Formatter of records in ``form``, ``text`` or ``json``. ``always``: fields of every record of this process:
-    actor, node."""
+_envelope: dict[str, str] = {}
 
-    def __init__(self, form: str, always: Mapping[str, str] | None = None) -> None:
+
+def envelope() -> Mapping[str, str]:
+    """Return the fields of every line of this process: the job of a command; name and node of an actor."""
+    return _envelope
+
+
+class LogFormatter(logging.Formatter):
+    """Formatter of records in ``form``, ``text`` or ``json``. A line of JSON has the fields of ``envelope``, too."""
+
+    def __init__(self, form: str) -> None:
         super().__init__()
-        self.form, self._always = form, dict(always or {})
+        self.form = form
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one redacted line."""
-        found = facts(record, self._always)
+        found = facts(record, _envelope if self.form == "json" else {})
         if self.form == "json":
             return redaction(msgspec.json.encode(found, enc_hook=str).decode())
         return redaction(text_of(found))
@@ -84,9 +91,10 @@ def text_of(found: Mapping[str, Any]) -> str:
     return printable(" ".join(" ".join([*head, f"({named})" if named else ""]).split()))
 
 
-def line_of(message: str, logger: str, level: int = logging.INFO) -> str:
-    """Return a message as one JSON log line."""
+def line_of(message: str, logger: str, level: int = logging.INFO, **fields: Any) -> str:
+    """Return a message as one JSON log line, in the envelope of this process."""
     record = logging.LogRecord(logger, level, "", 0, "%s", (message,), None)
+    setattr(record, FIELDS, fields)
     return LogFormatter("json").format(record)
 
 
@@ -132,11 +140,20 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
     """Set up logging of this process. Called by the command line and by actors' processes alone: a program that uses
-    Cortex as a library sets up its own logging. Raises ``LogSettingsError``."""
+    Cortex as a library sets up its own logging. Raises ``LogSettingsError``.
+
+    ``always``: fields of every line of JSON (``envelope``). Lines of text at the default level leave out records of
+    ``TOLD`` events.
+    """
+    asked = level
     form, number = checked(form, level, (stream or sys.stderr).isatty())
+    _envelope.clear()
+    _envelope.update(always or {})
     handler = logging.StreamHandler(stream) if stream is not None else _StderrHandler()
-    handler.setFormatter(LogFormatter(form, always))
+    handler.setFormatter(LogFormatter(form))
     handler.setLevel(number)
+    if form == "text" and not asked:
+        handler.addFilter(_untold)
     setattr(handler, _MARK, True)
     others, ours = logging.getLogger(), logging.getLogger(OURS)
     for logger in (others, ours):
@@ -147,6 +164,14 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
     ours.propagate = False
     if others.level < logging.WARNING:
         others.setLevel(logging.WARNING)
+
+
+TOLD: Final = frozenset({"job.blocked", "job.broken", "job.ended"})
+"""Events that the command which runs the job tells in words of its own."""
+
+
+def _untold(record: logging.LogRecord) -> bool:
+    return getattr(record, FIELDS, {}).get("event") not in TOLD
 
 
 def form_here() -> str:

@@ -15,6 +15,7 @@ from actors.jobs.wait_reasons import lacking, named, stands_still
 from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs.formatting import log_arguments
+from actors.observability.logs.levels import level_of_end, level_of_pause
 from actors.observability.metrics.job_meter import Sampled, nobody
 from cortex.scheduler import protocol
 from cortex.scheduler.state import SchedulerState
@@ -135,6 +136,7 @@ class JobLog:
             return
         self._write(
             "the budget is reached" if failure.kind == "over_budget" else "the job is blocked",
+            level_of_pause(failure.kind),
             event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
         )  # fmt: skip
 
@@ -178,8 +180,8 @@ class JobLog:
         if not k.outcome:
             return
         tally, ledger = k.tally, k.ledger
-        self._write(  # info for every outcome: the command that runs the job reports the outcome itself
-            "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
+        self._write(
+            "the job has ended", level_of_end(k.outcome, k.why), event="job.ended", outcome=k.outcome, why=_first(k.why),
             rows_succeeded=tally.succeeded, rows_failed=tally.failed, rows_unreadable=unreadable_rows(k),
             calls=calls_of(k), attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,

@@ -1,4 +1,4 @@
-"""Export of log records to a collector: ``OTEL_LOGS_EXPORTER=otlp``.
+"""Export of log records to a collector: where an endpoint is set, unless ``OTEL_LOGS_EXPORTER=none``.
 
 Exports the records that go to standard error, with their fields as attributes; records of operators' actions have an
 event name. The records wait in a bounded queue of the SDK's, which drops the oldest while the collector is down.
@@ -17,7 +17,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExp
 from opentelemetry.sdk.resources import Resource
 
 from actors.observability.base.settings import GRPC, SignalSettings, TelemetrySettings, before_grpc
-from actors.observability.logs.formatting import FIELDS, OURS, facts, redaction
+from actors.observability.logs.formatting import FIELDS, OURS, envelope, facts, redaction
 from actors.providers.credentials.credential import without_password
 from cortex import __version__
 
@@ -84,25 +84,22 @@ class _OutageExporter(LogRecordExporter):
 
 
 class OtlpLogHandler(logging.Handler):
-    """Handler that emits records to OpenTelemetry. ``always``: fields of every record of this process."""
+    """Handler that emits records to OpenTelemetry, in the envelope of this process."""
 
-    def __init__(
-        self, settings: TelemetrySettings, make: Callable[[], LogRecordExporter], always: dict[str, str]
-    ) -> None:
+    def __init__(self, settings: TelemetrySettings, make: Callable[[], LogRecordExporter]) -> None:
         super().__init__()
         resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         where = without_password(settings.logs.endpoint)
         self._provider.add_log_record_processor(BatchLogRecordProcessor(_OutageExporter(make, where)))
         self._logger = self._provider.get_logger(OURS, __version__)
-        self._always = always
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue the record for export."""
         if record.name.startswith(_SILENT):
             return
         try:
-            found = facts(record, self._always)
+            found = facts(record, envelope())
             event = str(getattr(record, FIELDS, {}).get("event", "")) or None
             attributes = {
                 _named(name): value if isinstance(value, (str, int, float, bool)) else redaction(str(value))
@@ -134,9 +131,9 @@ def _named(name: str) -> str:
 class LogExports:
     """Part of a process's telemetry that exports logs."""
 
-    def __init__(self, settings: TelemetrySettings, always: dict[str, str]) -> None:
+    def __init__(self, settings: TelemetrySettings) -> None:
         self._settings = settings
-        self._handler = OtlpLogHandler(settings, lambda: exporter_of(self._settings.logs), always)
+        self._handler = OtlpLogHandler(settings, lambda: exporter_of(self._settings.logs))
         ours = logging.getLogger(OURS)
         ours.addHandler(self._handler)
         ours.setLevel(min(ours.level or logging.WARNING, logging.INFO))

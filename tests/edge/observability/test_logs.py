@@ -221,10 +221,11 @@ def test_a_route_that_does_not_reply_is_told_once_and_that_it_replies_again(writ
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")],
-)
-def test_a_pause_is_told_once_and_its_end(written, kind, message):
+    ("kind", "message", "level"),
+    [(FailureKind.OVER_BUDGET, "the budget is reached", "warning"),
+     (FailureKind.BLOCKED, "the job is blocked", "error"), (FailureKind.UNAUTHORISED, "the job is blocked", "error")],
+)  # fmt: skip
+def test_a_pause_is_told_once_and_its_end(written, kind, message, level):
     k = State(terms=TERMS)
     log = JobLog("j")
     k.paused = Failure(kind, "marked: credit", 402, "billing_error")
@@ -234,7 +235,7 @@ def test_a_pause_is_told_once_and_its_end(written, kind, message):
     log.turn(4, events.Turn(1.0, ((events.Ticked(),),)), [], k)
     entries = lines(written)
     assert [line["message"] for line in entries] == [message, "the job goes on"]
-    assert (entries[0]["level"], entries[0]["kind"], entries[0]["error_type"]) == ("info", str(kind), "billing_error")
+    assert (entries[0]["level"], entries[0]["kind"], entries[0]["error_type"]) == (level, str(kind), "billing_error")
     assert "marked" not in written.getvalue()
 
 
@@ -325,9 +326,10 @@ class _Kept(LogRecordExporter):
     def shutdown(self) -> None: ...
 
 
-def test_records_are_sent_and_what_operators_do_is_an_event(written):
+def test_records_are_sent_and_what_operators_do_is_an_event(written, monkeypatch):
     kept = _Kept()
-    handler = OtlpLogHandler(TelemetrySettings(), lambda: kept, {"actor": "channel:j"})
+    handler = OtlpLogHandler(TelemetrySettings(), lambda: kept)
+    monkeypatch.setitem(formatting._envelope, "actor", "channel:j")
     logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         _log(written, (events.Stopped("bob", "drain"),))
@@ -351,7 +353,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
         def export(self, batch: Any) -> LogRecordExportResult:
             return LogRecordExportResult.FAILURE
 
-    handler = OtlpLogHandler(TelemetrySettings(), Down, {})
+    handler = OtlpLogHandler(TelemetrySettings(), Down)
     logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         for _ in range(5):
@@ -386,3 +388,19 @@ def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, ca
     assert answer.count("T warning so") == LINES_MAX and "5 more warnings of actors" in answer and KEY not in answer
     shown.show()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why", "level"),
+    [
+        ("complete", "", "INFO"), ("cancelled", "cancel: by bob", "INFO"), ("partial", "drain: by bob", "INFO"),
+        ("partial", "deadline", "WARNING"), ("partial", "over_budget: $1 is spent", "WARNING"),
+        ("partial", "blocked: no credit", "ERROR"), ("partial", "unauthorised: the key", "ERROR"),
+        ("partial", "condemned: it dies", "ERROR"), ("partial", "a reason of a program", "WARNING"),
+        ("failed", "", "ERROR"),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_job_has_the_level_of_what_a_person_must_do(outcome, why, level):
+    from actors.observability.logs.levels import level_of_end
+
+    assert logging.getLevelName(level_of_end(outcome, why)) == level

@@ -263,7 +263,7 @@ def test_a_loop_that_has_ended_or_is_busy_leaves_nothing_unawaited_and_nothing_r
 async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path, caplog, capfd):
     """Through the real exporter: its own complaints, one with every try, are not shown."""
     found = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "100",
-            "OTEL_EXPORTER_OTLP_TIMEOUT": "200", "OTEL_TRACES_EXPORTER": "none"}  # fmt: skip
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "200", "OTEL_TRACES_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}  # fmt: skip
     model = FunctionModel(lambda body: reply("ok"), pause_s=0.02)
     run = run_of(tmp_path, model, 400, telemetry=counting(**found))
     facts = (await run.to_end()).facts
