@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-import msgspec
-
 from actors.common.terminal import console
 from actors.common.tolerant_stream import tolerant
 from actors.monitoring.deadline_monitor import risk_words

@@ -28,7 +28,7 @@ from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
 from actors.messaging.servers_changed import ServersChanged
 from actors.monitoring.deadline_monitor import DeadlineMonitor
-from actors.monitoring.stall_detector import StallDetector
+from actors.monitoring.stall_detector import SilenceClock, StallDetector
 from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
 from actors.ports.rows import Sink, Source
 from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, Runtime
@@ -127,6 +127,7 @@ class Driver:
             steering = DriverHooks(self._over, self.refresh, reported)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
+        self._silence = SilenceClock()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -318,9 +319,10 @@ class Driver:
             at_s = self._runtime.monotonic_s()
             reported = facts | of_job(self._speed, facts, at_s)
             reported |= forecast(self._speed, facts, at_s, self._runtime.now_s())
-            for line in filter(
-                None, (self._deadline_monitor.news(reported), *self._still.news(reported, self._runtime.now_s()))
-            ):
+            if silent := self._silence.words(facts, at_s):
+                reported["waits"] = "; ".join(filter(None, (silent, facts["waits"])))
+            stalls = self._still.news(reported, self._runtime.now_s(), silent)
+            for line in filter(None, (self._deadline_monitor.news(reported), *stalls)):
                 self._log(line)
             self._progress(reported)
             await self._live.look(reported, self._runtime.peer("cortex"))

@@ -9,7 +9,7 @@ from actors.jobs.learned_limits import limit_words, pace_words
 from actors.jobs.learned_limits import time_of_day as time_of_day
 from cortex.admission.budget_slices import unanswered
 from cortex.calls.attempts import REST_S
-from cortex.scheduler.reports import PACED_BY, POOL_LIMITS
+from cortex.scheduler.reports import PACED_BY, POOL_LIMITS, PROVIDER_ASKS
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
@@ -34,6 +34,8 @@ def wait_facts(k: State) -> dict[str, Any]:
         "routes": [_route(k, each, route) for each, route in enumerate(k.terms.routes)],
         "permits": k.permits,
         "in_flight": len(k.flights),
+        "oldest_asked_at_s": next((each.asked_at_s for each in k.flights.values()), 0.0),  # in the order of asking
+        "clock_ahead_s": k.ahead_s,
         "deadline_at_s": k.terms.limits.deadline_at_s,
         "paused_until_s": k.paused_until_s,
         "sleeps_until_s": sleeps_until_s(k),
@@ -112,7 +114,8 @@ def waits(k: State) -> list[str]:
             continue
         if each > fallbacks and not _busy(k, k.terms.lane_at(each)):
             continue
-        if share.why and not share.why.startswith(PACED_BY):
+        held = share.why == PROVIDER_ASKS and k.hold_until_s > k.at_s + REST_S  # the line above says until when
+        if share.why and not held and not share.why.startswith(PACED_BY):
             why = _when(k, each)
             lines.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
         if each > fallbacks and share.blocked is not None and k.paused is None:

@@ -19,6 +19,8 @@ PATIENCE_S = 900.0
 """Seconds that a database may be unreachable: a failover or an upgrade takes less."""
 PAUSE_S, PAUSE_MAX_S = 0.25, 5.0
 """Seconds between two attempts, at first."""
+SLOW_S = 5.0
+"""Seconds that a database may take for one request before the log says so."""
 
 _log = logging.getLogger("cortex.channel")
 
@@ -33,19 +35,28 @@ async def patiently(source: Journal, ask: Callable[[], T], apart: bool = False) 
         return await asyncio.to_thread(ask) if apart else ask()
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    pause_s, until_s = PAUSE_S, began_s + PATIENCE_S
+    pause_s, until_s, told = PAUSE_S, began_s + PATIENCE_S, False
+
+    def tell(why: object) -> None:
+        nonlocal told
+        if not told:
+            _log.warning("the job waits: %s", why, extra=_fields("job.waits", source))
+        told = True
+
     while True:
+        slow = loop.call_later(SLOW_S, tell, f"the database has not answered for {SLOW_S:g} s")
         try:
             found = await asyncio.to_thread(ask)
         except DatabaseUnreachable as error:
             if loop.time() >= until_s:
                 raise
-            if pause_s == PAUSE_S:
-                _log.warning("the job waits: %s", error, extra=_fields("job.waits", source))
+            tell(error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
             continue
-        if pause_s != PAUSE_S:
+        finally:
+            slow.cancel()
+        if told:
             waited_s = round(loop.time() - began_s, 3)
             _log.warning("the database answers again", extra=_fields("job.goes_on", source, waited_s=waited_s))
         return found

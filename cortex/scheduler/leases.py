@@ -15,7 +15,7 @@ import msgspec
 
 from cortex.scheduler import job_families, pools
 from cortex.scheduler.protocol import Command
-from cortex.scheduler.reports import POOL_LIMITS, Grant
+from cortex.scheduler.reports import POOL_LIMITS, PROVIDER_ASKS, Grant
 from cortex.scheduler.state import NEVER, JobClaims, PoolState, RouteHolding, RouteState, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
@@ -237,7 +237,7 @@ def _terms(
     if hold.blocked and share:
         return 1, f"one call alone, since the account was blocked: {hold.blocked}"
     if share and allowed.held_until_s > state.at_s:
-        return 0, "the provider asks to wait"
+        return 0, PROVIDER_ASKS
     if share >= hold.want:
         return -1, pools.paced_by(pool)
     if state.at_s < state.silent_until_s:

@@ -182,6 +182,7 @@ def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:
     return 1 + int.from_bytes(blake2b(named, digest_size=7).digest())
 
 
+PROVIDER_ASKS = "the provider asks to wait"
 PACED_BY = "paced by "
 """Beginning of the reason of a grant if a rate set by an operator is the only bound."""
 

@@ -74,7 +74,7 @@ def particulars(
         ("cost", _cost(facts)), ("bills", excess_line(facts)), ("route", _routes(status)), ("limits", _limits(facts)),
         ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
         ("by hand", _by_hand(folder, job, status)), ("batches", batch_words(facts["batches"])),
-        ("deadline", _deadline(facts)), ("time", span(_elapsed_s(status, now_s))),
+        ("deadline", _deadline(facts)), ("clock", _clock(facts)), ("time", span(_elapsed_s(status, now_s))),
         ("last turn", ago(facts["last_turn_at_s"])), ("channel", _channel(facts, seen)),
         *(_live(seen, now_s) if seen is not None and seen.cortex else []),
         ("output", facts["output"]), ("resume", status.resume), ("results", _results(status)),
@@ -130,7 +130,23 @@ def _cost(facts: dict[str, Any]) -> str:
         return ""
     cap = facts["max_cost_usd"]
     before = earlier_text(facts)
-    return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "") + (f"; {before}" if before else "")
+    text = cost(facts) + (f", of ${cap:g} at most" if cap is not None else "") + (f"; {before}" if before else "")
+    return text + _cap_risk(facts)
+
+
+COST_ROWS_MIN = 20
+"""Finished rows from which the cost of all rows is projected: fewer may be the cheap ones by chance."""
+
+
+def _cap_risk(facts: dict[str, Any]) -> str:
+    """Return what all rows cost at the present cost of a row, if that is more than the cap; else empty."""
+    cap, done, all_ = facts["max_cost_usd"], facts["rows_succeeded"] + facts["rows_failed"], facts["rows_expected"]
+    if cap is None or facts["outcome"] not in _ALIVE or done < COST_ROWS_MIN or not all_:
+        return ""
+    projected_usd = facts["cost_usd"] / done * all_
+    if projected_usd <= cap:
+        return ""
+    return f"; cap at risk: all rows cost about ${projected_usd:.3g}, and at the cap the job ends, resumable"
 
 
 def _routes(status: JobStatus) -> str:
@@ -174,6 +190,15 @@ def _deadline(facts: dict[str, Any]) -> str:
     left_s = at_s - time.time()
     risk = risk_words(facts).removeprefix("deadline ")
     return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")
+
+
+def _clock(facts: dict[str, Any]) -> str:
+    """Return by how much the machine's clock was set while the job ran; empty if it was not."""
+    ahead_s = facts.get("clock_ahead_s") or 0.0
+    if not ahead_s:
+        return ""
+    way = "ahead of" if ahead_s > 0 else "behind"
+    return f"the clock was set: it is {span(abs(ahead_s))} {way} the job's; --deadline follows it, waits do not"
 
 
 def _results(status: JobStatus) -> str:

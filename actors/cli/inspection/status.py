@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from typing import Any
 
@@ -117,6 +118,7 @@ def status(job: str, options: Options) -> int:
     standing = standing_of(folder, job)
     if not standing.forgotten:
         LostHeads(folder).see(job, standing)
+        _see_room(folder, standing)
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
     add_times(standing, seen)
@@ -142,6 +144,23 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
 
     await asked_cortex(cluster, send)
     return found[0]
+
+
+ROOM_MIN_BYTES = 1 << 20
+"""Free bytes below which a disk counts as full: a resume needs some pages of SQLite and its index at once."""
+
+
+def _see_room(folder: StateFolder, standing: JobStatus) -> None:
+    """Tell a full disk of the state folder as the reason of a job that was interrupted: its journal could not take the
+    reason."""
+    if standing.outcome != "interrupted" or standing.facts["why"] or "://" in folder.address:
+        return
+    try:
+        free = shutil.disk_usage(folder.path).free
+    except OSError:
+        return
+    if free < ROOM_MIN_BYTES:
+        standing.facts["why"] = f"the disk of {folder.path} is full: make room on it, then resume"
 
 
 class LostHeads:

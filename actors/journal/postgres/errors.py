@@ -27,6 +27,8 @@ _HINTS = (
 _PASSING = ("57P01", "57P02", "57P03", "25006", "40001", "40P01", "53300", "08000", "08003", "08006")
 """SQLSTATEs of a server that stops, starts, is a standby at the moment, or ended one of two conflicting transactions: a
 repeated request may succeed (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+_AWAY = "start it, or correct the address: jobs that run wait for it, 15 minutes at most, and go on by themselves"
+"""Advice for a database that takes no connection (``actors.journal.retrying.PATIENCE_S``)."""
 _BUSY = ("too many", "connection slots")
 _FULL = ("53100",)
 _NO_RIGHT = ("42501", "3F000")
@@ -43,6 +45,8 @@ def error_line(error: psycopg.Error, address: str, known: bool) -> StoreError:
         return DiskFull(f"the disk of the database {address} is full ({text}): make room, then resume")
     if known and (lost or state in _PASSING):
         return DatabaseUnreachable(f"the database {address} does not answer: {text}")
+    if lost and not hint:
+        hint = _AWAY
     if state in _NO_RIGHT:
         hint = "grant that user the right to create tables in a schema of its search_path, or give another user"
     return StoreError(f"cannot use the database {address}: {text}" + (f"; {hint}" if hint else ""))

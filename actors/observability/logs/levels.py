@@ -1,8 +1,8 @@
 """Log level of a job's end and of its pauses: by what a person must do.
 
 ``error``: the job cannot go on until somebody acts (credit, a key, room on a disk, a program that kills its process).
-``warning``: a limit that somebody set has ended it, and somebody decides whether it is raised. ``info``: it is complete,
-or was stopped on purpose.
+``warning``: a limit that somebody set has ended it, and somebody decides whether it is raised. ``info``: it is
+complete, or was stopped on purpose.
 """
 
 from __future__ import annotations

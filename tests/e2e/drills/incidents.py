@@ -1,0 +1,81 @@
+"""Incidents that the drills cause, and what `cortex status` and the log say of each: the table of ``docs/runbook.md``.
+
+``python -m tests.e2e.drills.incidents`` prints the table; a test compares it with the page. `…` stands for any text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Incident(NamedTuple):
+    """Incident. ``line``: name of the line of `cortex status`; ``says``: its words; ``log``: event of the log, and its
+    level; ``do``: what helps, or the section of the page."""
+
+    name: str
+    line: str
+    says: str
+    log: str
+    do: str
+
+
+INCIDENTS = (
+    Incident("provider down", "waits",
+             "the breaker is open: no usable reply from … since …: …; it is probed at …", "`job.waits` warning",
+             "[CortexBreakerOpen](#cortexbreakeropen)"),
+    Incident("provider hangs", "waits", "no reply for … to the oldest of … calls in flight…", "`job.progress` info",
+             "[CortexNoProgress](#cortexnoprogress)"),
+    Incident("storm of 429", "waits", "the provider says to wait until …", "`job.failures` info: throttled",
+             "wait; [CortexThrottledShare](#cortexthrottledshare)"),
+    Incident("storm of 429 that names no wait", "waits", "…paced at …/s since …, after 429", "`pool.cut` info",
+             "nothing: the pace rises by itself within seconds once the provider answers; `cortex limit ROUTE --forget`"),
+    Incident("wrong key", "why", "unauthorised: …; no row failed: …, then resume: …", "`job.blocked` error",
+             "[CortexAccountBlocked](#cortexaccountblocked)"),
+    Incident("key rotated, `--wait-blocked`", "waits", "unauthorised: …; blocked: …; it is probed at …",
+             "`job.blocked` error", "put the new key into the file: the job goes on within a second"),
+    Incident("cap near", "cost", "$…, of $… at most; cap at risk: all rows cost about $…, and at the cap the job ends, resumable",
+             "none", "[CortexBudgetBurn](#cortexbudgetburn)"),
+    Incident("cap reached", "why", "over_budget: the next call could pass the cap", "`job.ended` warning",
+             "`cortex resume JOB --max-cost USD`"),
+    Incident("deadline near", "deadline", "…, in …; at risk: ends …", "`job.progress` warning",
+             "[CortexDeadlineAtRisk](#cortexdeadlineatrisk)"),
+    Incident("disk full", "why", "the disk of … is full: make room on it, then resume", "error: the disk that holds … is full",
+             "[CortexDiskFull](#cortexdiskfull)"),
+    Incident("clock set", "clock", "the clock was set: it is … ahead of the job's; --deadline follows it, waits do not",
+             "none", "set the clock right; `cortex set JOB --deadline +6h` while the job runs, or `cortex resume` with it"),
+    Incident("PostgreSQL away", "", "cortex: cannot use the database …: …; start it, or correct the address: jobs that run wait for it, 15 minutes at most, and go on by themselves",
+             "`job.waits` warning, then `job.goes_on`",
+             "[PostgreSQL](#postgresql)"),
+    Incident("head of the Ray lost", "why", "no Ray answers at …: the job can be resumed elsewhere", "none",
+             "[CortexHeadLost](#cortexheadlost)"),
+)  # fmt: skip
+
+
+def table() -> str:
+    """Return the table of the page."""
+    lines = ["| incident | `cortex status` says | log: event, level | do |", "|---|---|---|---|"]
+    for each in INCIDENTS:
+        said = f"`{each.line}` {each.says}" if each.line else each.says
+        lines.append(f"| {each.name} | {said} | {each.log} | {each.do} |")
+    return "\n".join(lines)
+
+
+def named(name: str) -> Incident:
+    """Return an incident by its name."""
+    (found,) = (each for each in INCIDENTS if each.name == name)
+    return found
+
+
+def says(incident: Incident, status: dict[str, str]) -> bool:
+    """Return whether a status says what the page says of the incident."""
+    return like(incident.says, status.get(incident.line, ""))
+
+
+def like(shown: str, said: str) -> bool:
+    """Return whether a text is one of a page, in which `…` stands for any text."""
+    return bool(re.fullmatch(".*".join(re.escape(part) for part in shown.split("…")), said, re.DOTALL))
+
+
+if __name__ == "__main__":
+    print(table())
