@@ -35,7 +35,7 @@ from actors.history.result_history import opens_again
 from actors.history.results import PastResults, ResultBuffer
 from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
 from actors.jobs.summary import summary
-from actors.journal.journal import Journal, StoreError
+from actors.journal.journal import Fenced, Journal, StoreError
 from actors.journal.reply_index import ReplyCache
 from actors.journal.retrying import patiently
 from actors.limits.forgotten import times

@@ -60,6 +60,10 @@ PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
 """Environment that makes Ray compare only minor versions of Python: a driver with 3.11.7 may use nodes with 3.11.9, as
 with Ray Client."""
 
+PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
+"""Environment that makes Ray wait for a lost head longer than a driver does (``actors.cluster.node_watchdog.SILENT_S``,
+and the seconds in which a failed driver lets go). After Ray's own 60 s it ends the process, with exit code 1 and a line
+about GCS (``rpc_client.h``, Ray 2.60), in the middle of that."""
 
 CLIENT_TRIES = 3
 """Attempts to get a server process for a Ray client. Ray's client server forks the process among threads of gRPC, and

@@ -35,18 +35,48 @@ class NodeWatchdog:
         self._silent_from_s: float | None = None
         self._looked_s = 0.0
         """Time at which the last unanswered check ended."""
+        self._begun_s = -LOOK_S
+        """Time at which the last check beside questions began."""
+        self._beside: asyncio.Task[None] | None = None
+        self._answered = False
+        """True once the head has answered a check: without that, its silence proves nothing."""
+        self._lost = ""
 
     async def hold(self, question: Awaitable[Any]) -> Any:
         """Await a question: return its answer, or raise its error. Raises ``ClusterLost`` if no answer can come any
-        more.
+        more, or if the head has been silent for ``SILENT_S`` although actors on this node go on answering: over their
+        sockets they need no head, until Ray ends this process.
         """
+        self._look_beside()
         answer = asyncio.ensure_future(question)
         try:
             while not (await asyncio.wait({answer}, timeout=LOOK_S))[0]:
                 await self.look()
+            if self._lost:
+                raise ClusterLost(self._lost)
             return answer.result()
         finally:
             answer.cancel()
+
+    def _look_beside(self) -> None:
+        now_s = self._clock()
+        if now_s < self._begun_s + LOOK_S or (self._beside is not None and not self._beside.done()):
+            return
+        self._begun_s = now_s
+        self._beside = asyncio.get_running_loop().create_task(self._looked_beside())
+
+    async def _looked_beside(self) -> None:
+        try:
+            if self._answered:
+                await self.look()
+                return
+            async with asyncio.timeout(LOOK_S):
+                await self._nodes()
+            self._answered = True
+        except ClusterLost as lost:
+            self._lost = str(lost)
+        except Exception:  # any error of Ray: nothing is known yet
+            return
 
     async def look(self) -> None:
         """Check the local node and the head once.

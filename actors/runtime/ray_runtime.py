@@ -28,6 +28,7 @@ from actors.cluster import node_inventory
 from actors.cluster.actor_classes import have_classes
 from actors.cluster.bootstrap import (
     OBJECT_STORE_BYTES,
+    PATIENT,
     PYTHONS_THAT_FIT,
     PrivateRay,
     asked_again,
@@ -116,7 +117,7 @@ def _private(environ: Mapping[str, str]) -> RayConnection:
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> RayConnection:
     address = checked_address(cluster)
-    with environment(environ, {**PYTHONS_THAT_FIT, **token_environ(address, os.environ)}):
+    with environment(environ, {**PYTHONS_THAT_FIT, **PATIENT, **token_environ(address, os.environ)}):
         _read_anew()
         has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)

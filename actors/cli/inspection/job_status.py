@@ -31,7 +31,8 @@ def state_words(status: JobStatus) -> str:
     """Return the state of a job in a few words."""
     if status.forgotten:
         return f"{status.outcome}, forgotten"
-    return HEAD_LOST if status.facts.get("head_lost") else STATES.get(status.outcome, status.outcome)
+    lost = status.facts.get("head_lost") and status.outcome == "interrupted"
+    return HEAD_LOST if lost else STATES.get(status.outcome, status.outcome)
 
 
 def ago(then_s: float) -> str:
@@ -45,7 +46,8 @@ def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
     facts["ended_at_s"] = facts["last_turn_at_s"] if status.outcome in _ENDED else None
     reported = seen.facts if seen is not None else {}
     facts |= {name: reported.get(name) for name in ("projected_end_s", "deadline_at_risk")}
-    if status.outcome == "running" and reported.get("waits"):  # the process knows what the journal does not
+    if status.outcome == "running" and reported.get("waits") and not facts.get("head_lost"):
+        # the process knows what the journal does not
         facts["waits"] = reported["waits"]
     facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
 

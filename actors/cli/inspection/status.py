@@ -12,6 +12,7 @@ import msgspec
 from actors.cli.control.limit import asked_cortex
 from actors.cli.inspection.job_status import STATES, add_times, ago, particulars, state_words
 from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.lost_heads import LostHeads
 from actors.cli.jobs.rendering import STATUS_FIELDS, JobStatus, least_and_most, size_text
 from actors.cli.jobs.settings import named_folder, shared_cluster
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
@@ -21,14 +22,13 @@ from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import this_owner
 from actors.driver import live_status
 from actors.files.errors import SinkClosed, SinkFailed
-from actors.history.catalog import forgotten, last_owner, last_turn_s
+from actors.history.catalog import forgotten, last_turn_s
 from actors.history.sampling import sample_results
 from actors.jobs.summary import without_results
 from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
-from actors.journal.state_folder import advised
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
-from actors.ports.runtime import ClusterError, Peer
+from actors.ports.runtime import Peer
 from cortex.values.display import one_line
 
 UNREADABLE = "unreadable"
@@ -57,8 +57,8 @@ def jobs(options: Options, every: bool = False) -> int:
     for facts, _ in found:
         if facts.get("untold"):
             print_error(str(facts["untold"]))
-    for line in heads.lines():
-        print_error(line)
+    for text in heads.lines():
+        print_error(text)
     return COMPLETE
 
 
@@ -161,46 +161,6 @@ def _see_room(folder: StateFolder, standing: JobStatus) -> None:
         return
     if free < ROOM_MIN_BYTES:
         standing.facts["why"] = f"the disk of {folder.path} is full: make room on it, then resume"
-
-
-class LostHeads:
-    """Clusters of detached jobs whose head does not answer. Each address is asked once."""
-
-    def __init__(self, folder: StateFolder) -> None:
-        self._folder = folder
-        self._errors: dict[str, str] = {}
-        self._resting: dict[str, list[str]] = {}
-
-    def see(self, job: str, standing: JobStatus) -> None:
-        """Mark a detached job as interrupted if its cluster no longer runs."""
-        owner = last_owner(self._folder, job) if standing.outcome == "detached" else None
-        if owner is None:
-            return
-        if owner.cluster not in self._errors:
-            self._errors[owner.cluster] = _head_error(owner.cluster)
-        if error := self._errors[owner.cluster]:
-            self._resting.setdefault(owner.cluster, []).append(job)
-            why = f"{error}: the job can be resumed elsewhere"
-            standing.facts |= {"outcome": "interrupted", "why": why, "waits": "", "head_lost": True}
-
-    def lines(self) -> list[str]:
-        """Return a line for each lost head: how many jobs rest because of it, and how they go on."""
-        return [
-            f"{self._errors[cluster]}: {len(names):,} {'job rests' if len(names) == 1 else 'jobs rest'}, nothing is "
-            f"lost: {advised(self._folder, 'resume', names[0])}" + (", and so on" if len(names) > 1 else "")
-            for cluster, names in self._resting.items()
-        ]
-
-
-def _head_error(cluster: str) -> str:
-    """Return why the head of a cluster cannot be reached; empty if it answers."""
-    from actors.cluster.bootstrap import checked_address
-
-    try:
-        checked_address(cluster)
-    except ClusterError as error:
-        return str(error)
-    return ""
 
 
 def results(

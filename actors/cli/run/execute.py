@@ -12,6 +12,7 @@ import msgspec
 from actors.api.progress_bar import ProgressBar
 from actors.api.session import Session
 from actors.cli.jobs.job_state import forget_spool, standing_of
+from actors.cli.jobs.lost_heads import LostHeads
 from actors.cli.jobs.rendering import OVER, JobStatus, headline, last_failed, why
 from actors.cli.jobs.settings import notify_of, share_of
 from actors.cli.options.errors import PARTIAL, error_line, never_show, print_data, print_error
@@ -85,6 +86,7 @@ def carry_out(work: PreparedRun) -> int:
             return conduct.code or PARTIAL
         if status.outcome == "running":  # the lock of this run is gone: another run has the job, or none
             status.facts["outcome"] = "interrupted"
+        LostHeads(session.folder).see(session.job, status)  # nobody can attach where no head answers
     forget_spool(session.folder, status)
     if work.sink is not None and not text and status.outcome in OVER:
         work.sink.forget()

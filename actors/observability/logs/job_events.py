@@ -182,8 +182,8 @@ class JobLog:
         tally, ledger = k.tally, k.ledger
         self._write(
             "the job has ended", level_of_end(k.outcome, k.why), event="job.ended", outcome=k.outcome,
-            why=_first(k.why), rows_succeeded=tally.succeeded, rows_failed=tally.failed, rows_unreadable=unreadable_rows(k),
-            calls=calls_of(k), attempts=ledger.attempts,
+            why=_first(k.why), rows_succeeded=tally.succeeded, rows_failed=tally.failed,
+            rows_unreadable=unreadable_rows(k), calls=calls_of(k), attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
             elapsed_s=round(k.at_s - k.began_at_s, 3),
         )  # fmt: skip

@@ -47,7 +47,10 @@ INCIDENTS = (
     Incident("PostgreSQL away", "", "cortex: cannot use the database …: …; start it, or correct the address: jobs that run wait for it, 15 minutes at most, and go on by themselves",
              "`job.waits` warning, then `job.goes_on`",
              "[PostgreSQL](#postgresql)"),
-    Incident("head of the Ray lost", "why", "no Ray answers at …: the job can be resumed elsewhere", "none",
+    Incident("head of the Ray lost", "waits",
+             "no Ray answers at …: its command waits 45 s for the head, then ends, resumable", "none",
+             "start the head again; what waits goes on if it kept its state, else [CortexHeadLost](#cortexheadlost)"),
+    Incident("head of the Ray lost, its command gone", "why", "no Ray answers at …: the job can be resumed elsewhere", "none",
              "[CortexHeadLost](#cortexheadlost)"),
 )  # fmt: skip
 

@@ -155,7 +155,40 @@ def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -
     virtually(play())
 
 
-def test_who_is_answered_looks_at_nothing() -> None:
+def _asked_on(nodes: Any, until_s: float) -> tuple[float, str]:
+    """After how many seconds a driver whose channel answers at once is cut off, and why; empty by ``until_s``."""
+
+    async def play() -> tuple[float, str]:
+        clock = asyncio.get_running_loop().time
+
+        async def living() -> tuple[str, ...]:
+            return tuple(nodes(clock()))
+
+        line = NodeWatchdog("n", living, clock)
+        while clock() < until_s:
+            try:
+                assert await line.hold(asyncio.sleep(0, "well")) == "well"
+            except ClusterLost as cut:
+                return clock(), str(cut)
+            await asyncio.sleep(0.5)
+        return until_s, ""
+
+    return virtually(play())  # type: ignore[no-any-return]
+
+
+def test_a_head_that_is_lost_while_the_channel_answers_is_noticed_before_ray_ends_the_process() -> None:
+    ends_s = 60.0  # gcs_rpc_server_reconnect_timeout_s
+    at_s, why = _asked_on(lambda at_s: ["n"] if at_s < 20 else _raised(RuntimeError("no head")), 200.0)
+    assert 20 + node_watchdog.SILENT_S <= at_s < 20 + ends_s - node_watchdog.LOOK_S
+    assert "head" in why
+
+
+def test_a_head_that_never_told_its_nodes_proves_nothing_by_its_silence() -> None:
+    """As with Ray's client, which has no connection to it."""
+    assert _asked_on(lambda at_s: _raised(AttributeError("gcs_client")), 200.0) == (200.0, "")
+
+
+def test_a_question_that_nobody_asks_any_more_is_let_go() -> None:
     async def play() -> None:
         line = NodeWatchdog("n", lambda: _raised(AssertionError("looked")))
         for _ in range(5):
