@@ -159,7 +159,8 @@ def held(k: State, goal: Goal) -> str:
         if share.blocked is not None:
             reasons.append(f"{named(k.terms.routes[place])} is blocked: {share.blocked.kind}")
         elif share.hold_until_s > k.at_s:
-            reasons.append(f"the provider asks to wait {share.hold_until_s - k.at_s:.1f} s")
+            who = "the provider asks to wait" if share.told_to_wait else "the next call waits"
+            reasons.append(f"{who} {share.hold_until_s - k.at_s:.1f} s")
         elif share.why:
             reasons.append(share.why)
         elif not share.permits:

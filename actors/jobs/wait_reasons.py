@@ -99,10 +99,9 @@ def waits(k: State) -> list[str]:
     elif k.purse is not None and (k.purse.reason or k.purse.lacks_nusd):
         word = "waits to hear of the budgets of its labels" if unanswered(k) else "waits for a slice of its budget"
         lines.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
-    elif k.hold_until_s > k.at_s + REST_S:
-        lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
-    elif k.hold_until_s > k.at_s:  # a route rests so long after a call that came back, too
-        lines.append(f"the next call waits until {time_of_day(k.hold_until_s)}")
+    elif (until_s := k.hold_until_s) > k.at_s:
+        told = any(share.told_to_wait for share in k.shares if share.hold_until_s == until_s)
+        lines.append(f"{'the provider says to wait' if told else 'the next call waits'} until {time_of_day(until_s)}")
     place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
     lines += _servers_held_back(k)
     for share in k.shares:

@@ -32,7 +32,7 @@ def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     until_s = _until_s(k, failure)
     share.reset_s = max(share.reset_s, until_s)
     if failure.kind not in _OF_THE_ACCOUNT:  # the provider is busy: its Retry-After is respected
-        share.hold_until_s = max(share.hold_until_s, until_s)
+        share.hold_as_told(until_s)
     if k.on_decision is not None:
         k.on_decision(flight.goal, "blocked", {"failure": failure, "place": flight.route, "reset_s": share.reset_s})
     if k.paused is None and all(one.blocked is not None and not one.trying for one in _open(k)):

@@ -108,6 +108,8 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     made.stand, made.failure, made.due_at_s = SubmissionStatus.RESTING, failure, k.at_s + wait_s
     share = k.shares[made.route]
     share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another submission would fail too
+    if failure.retry_after_s is not None:
+        share.hold_as_told(made.due_at_s)
 
 
 def _never_began(k: State, made: Submission, failure: Failure) -> None:

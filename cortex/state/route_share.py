@@ -34,8 +34,9 @@ class RouteShare(msgspec.Struct):
     in_flight: int = 0
     """Attempts in flight, abandoned ones included."""
     hold_until_s: float = 0.0
-    """Retry-After of the provider, or a second's rest after a call came back from an open breaker: no call, and no
-    probe, is sent on this route before this time, in seconds since 1970."""
+    """Retry-After of the provider, a second's rest after a call came back from an open breaker, or the pause before a
+    message batch is submitted again: no call, and no probe, is sent on this route before this time, in seconds since
+    1970."""
     pace: Pace | None = None
     """Rates of the grant; None: no rates."""
     blocked: Failure | None = None
@@ -67,6 +68,19 @@ class RouteShare(msgspec.Struct):
     at a time until it answers, since a dead server refuses calls faster than others answer them."""
     excess: BillExcess | None = None
     """Bills that were higher than was reserved, in a job with a cap; None: there were none."""
+    told_until_s: float = 0.0
+    """Latest end of a Retry-After, in seconds since 1970; 0: the provider named none. A `hold_until_s` beyond it was
+    not named by the provider."""
+
+    def hold_as_told(self, until_s: float) -> None:
+        """Send nothing on this route before a time that the provider named, in seconds since 1970."""
+        self.hold_until_s = max(self.hold_until_s, until_s)
+        self.told_until_s = max(self.told_until_s, until_s)
+
+    @property
+    def told_to_wait(self) -> bool:
+        """True if the end of the wait is one that the provider named."""
+        return self.told_until_s >= self.hold_until_s
 
     def free(self, at_s: float) -> int:
         """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires

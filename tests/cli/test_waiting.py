@@ -213,7 +213,7 @@ def test_without_any_permit_the_route_is_the_one_that_calls_are_out_on():
 
 def test_the_provider_says_to_wait():
     k = _k()
-    k.shares[0].hold_until_s = NOW_S + 30
+    k.shares[0].hold_as_told(NOW_S + 30)
     assert waits(k) == [f"the provider says to wait until {time_of_day(NOW_S + 30)}"]
     assert wait_facts(k)["routes"][0]["held_until_s"] == NOW_S + 30
     k.at_s = NOW_S + 30
@@ -221,10 +221,25 @@ def test_the_provider_says_to_wait():
     assert wait_facts(k)["routes"][0]["held_until_s"] == 0
 
 
-def test_a_route_that_rests_after_a_call_came_back_is_not_said_to_wait_for_the_provider():
+@pytest.mark.parametrize(
+    ("told_s", "rest_s", "words"),
+    [
+        (30.0, 0.0, "the provider says to wait"),
+        (0.2, 0.0, "the provider says to wait"),
+        (5.0, REST_S, "the provider says to wait"),
+        (0.0, REST_S, "the next call waits"),
+        (0.2, REST_S, "the next call waits"),
+        (-40.0, REST_S, "the next call waits"),
+        (0.0, 60.0, "the next call waits"),
+    ],
+)
+def test_the_provider_is_said_to_ask_for_a_wait_that_ends_when_it_named(told_s: float, rest_s: float, words: str):
+    """Also in the last second; not for a rest after a call that came back, or the pause before a batch goes again."""
     k = _k()
-    k.shares[0].hold_until_s = NOW_S + REST_S
-    assert waits(k) == [f"the next call waits until {time_of_day(NOW_S + REST_S)}"]
+    if told_s:
+        k.shares[0].hold_as_told(NOW_S + told_s)
+    k.shares[0].hold_until_s = max(k.shares[0].hold_until_s, NOW_S + rest_s)
+    assert waits(k) == [f"{words} until {time_of_day(NOW_S + max(told_s, rest_s))}"]
 
 
 def test_a_blocked_account_with_its_time():

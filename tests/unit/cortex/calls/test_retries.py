@@ -209,7 +209,7 @@ def test_what_good_hours_saved_up_for_a_bad_one_is_bounded():
 def test_retry_after_holds_the_whole_job():
     stage = flat("a", "b", "c", permits=1)
     stage.turn(stage.broke(stage.call(), "throttled", status=429, retry_after_s=30.0), at_s=110.0)
-    assert stage.k.hold_until_s == 140.0
+    assert stage.k.hold_until_s == 140.0 and stage.k.shares[0].told_to_wait
     assert stage.k.due_at_s() == 140.0
     stage.turn(events.Ticked(), at_s=139.9)
     assert not stage.calls and stage.k.outcome == ""
