@@ -327,7 +327,7 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     if not explained and not probing.episode:
         if limit.queue is not None and not limit.queue.left and probing.mode is ProbeMode.SLOW_START:
             return _leave_queue(policy, limit, at_s, sample)
-        if strays.tolerates(policy, probing.strays, sample.in_flight):
+        if strays.tolerates(policy, probing.strays, sample.in_flight, limit.load.accepted_per_s):
             return False
         search.remember(policy, probing, limit.load, sample.in_flight, at_s)
         probing.episode = True
@@ -447,6 +447,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
     if probing.strays.checked:
         concurrency = min(concurrency, probing.strays.checked)
+        requests_per_s = _least(requests_per_s, max(probing.strays.block_before / 2, policy.least_per_s))
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)
     return PoolAllowance(

@@ -77,12 +77,28 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Number of consecutive episodes with few refusals each before the refusals can count as strays."""
     fall: float = 0.25
     """Share of the formerly accepted rate: refusals count as strays when no more than this share is still accepted."""
+    frequent_max: int = 5
+    """Episodes with fewer than `calls_sure` calls between them after which the refusals can count as strays: a limit is
+    found in fewer, and met seldom from then on."""
     calls_sure: int = 50
     """Calls accepted between two refusals from which two estimates that agree are no chance."""
     calm_s: float = 10.0
     """Seconds without a refusal after which a pool far below what it sustained climbs."""
     block_calls: int = 4
     """Calls of a block at least: a block of fewer says nothing of demand."""
+    block_calls_max: int = 60
+    """Upper bound of the calls of a block that is to show a share of refusals: three of 5 %."""
+    earlier_max: int = 30
+    """Upper bound of the weight of calls before a climb, in calls."""
+    block_max_s: float = 8.0
+    """Seconds of a block in which fewer calls than that must do."""
+    tolerable: float = 0.02
+    """Share of refusals below which none is tolerated, unless there is one in each `hold_s`: they cost less than the
+    checks."""
+    mostly: float = 0.8
+    """Share of a block's calls whose refusal ends a climb, whatever was refused before."""
+    mostly_calls: int = 16
+    """Calls of a block from which that share counts: of half the calls refused it is reached by chance once in 100."""
     least_per_s: float = 0.1
     """Lowest first estimate of a limit that a climb has met, in requests per second."""
     guess_max_s: float = 20.0
@@ -94,7 +110,13 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     restore_max_s: float = 40.0
     """Upper bound of the time from one return to an earlier limit to the next."""
     check_refusals: int = 8
-    """Refusals that the tolerated share predicts for a check. None or one of them come by chance once in 300 checks."""
+    """Refusals until the first check, times the multiple of `check_every`."""
+    check_ratio: float = 8.0
+    """Factor by which a limit refuses fewer calls at half load than the tolerated share, at least."""
+    check_odds: float = 100.0
+    """Odds at which a check decides."""
+    seen_max: int = 1_000
+    """Upper bound of the calls that count for the tolerated share: it may change."""
     check_every: int = 20
     """Multiple of a check's calls that are sent between two checks."""
     reserve_s: float = 60.0

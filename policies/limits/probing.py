@@ -163,14 +163,15 @@ def pace(probing: Probing) -> float:
 
 
 def floor(policy: LimitPolicy, probing: Probing) -> float:
-    """Return the pace below which no guess goes, in requests per second: where far more was sustained before, a call
-    follows at least as often as after the longest silence, since it may be a storm that has just ended."""
+    """Return the pace below which no guess goes, in requests per second: where far more was sustained before, or
+    nothing is accepted for long, a call follows at least as often as after the longest silence, since it may be a storm
+    that has just ended."""
     per_s = 1 / (policy.hold_s * 2**policy.doublings_max)
     strays, found = probing.strays, probing.found
     sustained = strays.sustained if strays.known else 0.0
     if found is not None:
         sustained = max(sustained, found.amount if found.mode is ProbeMode.RATE else 1.0)
-    return per_s if sustained * policy.fall >= per_s else 0.0
+    return per_s if sustained * policy.fall >= per_s or probing.barren > policy.doublings_max + 1 else 0.0
 
 
 def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
@@ -211,7 +212,7 @@ def grow(
     under_way = max(in_flight, load.accepted_per_s * load.latency_s)
     if load.latency_s:  # a permit is held on the way to the provider and back as well
         under_way *= 1 + policy.overhead_s / load.latency_s
-    if under_way < policy.tried * free * probing.concurrency:
+    if under_way < policy.tried * max(int(free * probing.concurrency), 1):
         return
     if probing.mode is ProbeMode.SLOW_START:
         more = min(answered, probing.concurrency) * well  # a report with many rounds of answers is one step
@@ -253,11 +254,15 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
     Decides which hypothesis the episode supports, and sets mode, concurrency and rate accordingly.
     """
     probing.episode = False
+    probing.strays.accepted = probing.strays.refused = 0  # refusals of the silence, of calls begun before it
     if probing.since_s and probing.accepted <= 0:
         _judge_barren(policy, probing, load, until_s)
         probing.clock_s = 0.0
         return
     probing.barren = 0
+    if probing.since_s:
+        probing.strays.lasting = 0.0
+        independent.note_gap(policy, probing.strays, probing.accepted)
     elapsed_s = probing.empty_at_s - probing.since_s
     if probing.since_s and elapsed_s < policy.hold_s / 2:  # a climb has just judged the calls before
         probing.since_s, probing.inside = probing.empty_at_s, probing.under_way
@@ -311,7 +316,7 @@ def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, u
     if not independent.falls(policy, strays, mean, agrees, probing.empty_at_s, until_s):
         return False
     mean = strays.fell_accepted / max(probing.empty_at_s - strays.fell_since_s, policy.hold_s)
-    _begin_climb(policy, probing, load, mean, strays.fell_from, until_s)
+    _begin_climb(policy, probing, load, mean, max(strays.fell_from, 2 * min(mean, load.steady_per_s)), until_s)
     return True
 
 
@@ -333,9 +338,9 @@ def _lasting(policy: LimitPolicy, probing: Probing, in_flight: int, elapsed_s: f
 
 
 def _begin_climb(
-    policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, target: float, at_s: float
+    policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, target: float, at_s: float, sure: bool = True
 ) -> None:
-    independent.climb(probing.strays, rate, target, at_s)
+    independent.climb(probing.strays, rate, target, at_s, sure)
     _pace_at(policy, probing, load, probing.strays.level, False)
     probing.doubting = False
 
@@ -353,13 +358,16 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
         _pace_at(policy, probing, load, max(limit, policy.least_per_s), False)
         return False
     strays.ended_at_s = at_s
+    if strays.level < strays.target:  # less was wanted
+        _pace_at(policy, probing, load, strays.level, False)
+        return True
     if restore(policy, probing, load, 0.8 * strays.level):
         return True
     if strays.known:
         _pace_at(policy, probing, load, strays.level, False)
     else:
         probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
-        probing.concurrency = inside(policy, load, strays.level)
+        probing.concurrency = max(policy.spare * strays.level * load.latency_s, float(policy.start))
         probing.strikes = 0
         strays.known = True
     return True
@@ -368,21 +376,32 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
 def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, told: float = 0.0) -> bool:
     """Begin a climb if the pool is far below what it sustained, and refusals are some time ago. Return True if so.
 
-    `told`: rate that headers tell, in requests per second; 0: none. A guess of a rate is tried against it.
+    A rate that is a guess is measured against what a new pool begins with, too. `told`: rate that headers tell, in
+    requests per second; 0: none.
     """
     strays = probing.strays
-    if probing.mode is ProbeMode.SLOW_START or strays.climbs:
+    if probing.mode is ProbeMode.SLOW_START or strays.climbs or probing.barren:
         return False
     if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
         return False
     if not strays.known and _allowed(policy, probing, load) < policy.fall * _found_per_s(policy, probing, load):
         return _try_found(policy, probing, load, at_s)
+    allowed = _allowed(policy, probing, load)
     target = strays.sustained if strays.known else 0.0
     if probing.mode is ProbeMode.RATE:
         target = max(target, told)
-    if _allowed(policy, probing, load) >= policy.fall * target:
+    if allowed < policy.fall * target:
+        independent.calm(strays, probing.accepted)
+        _begin_climb(policy, probing, load, load.steady_per_s, target, at_s)
+        return True
+    if probing.settled or probing.mode is not ProbeMode.RATE or not load.latency_s:
         return False
-    _begin_climb(policy, probing, load, load.steady_per_s, target, at_s)
+    guess = policy.start / (load.latency_s + policy.overhead_s)  # what a new pool begins with
+    if allowed >= policy.fall * guess:
+        return False
+    independent.calm(strays, probing.accepted)
+    rate = max(min(load.steady_per_s, allowed), min(0.5 / policy.hold_s, guess / 16))  # or the first block takes long
+    _begin_climb(policy, probing, load, rate, guess, at_s, False)
     return True
 
 
@@ -412,7 +431,7 @@ def _note(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int,
         if calm_s < policy.reserve_s:
             return  # a full bucket may have allowed it
         amount = min(probing.concurrency, max(float(in_flight), load.accepted_per_s * load.latency_s))
-    elif not probing.settled:
+    elif not probing.settled or probing.strays.frequent > 1:
         return
     else:
         amount = probing.ceiling if probing.mode is ProbeMode.CONCURRENCY else probing.rate
@@ -465,6 +484,8 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     debt = max(probing.inside, 1) / max(held_until_s - probing.since_s, 1.0)
     strays = probing.strays
     target = strays.sustained if strays.known else max(strays.sustained, policy.start / (load.latency_s or 1.0))
+    if probing.found is not None:
+        target = max(target, _found_per_s(policy, probing, load))
     probing.barren = probing.refused = 0
     probing.since_s = held_until_s
     probing.inside = 0
@@ -485,6 +506,8 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
     probing.doubting = False
     if probing.mode is ProbeMode.SLOW_START:
         at_once = True
+        if probing.accepted >= policy.calls_sure * max(probing.strikes, 1):
+            probing.strikes = 0
         under_way = max(probing.under_way, load.accepted_per_s * load.latency_s, policy.floor)
         # a concurrency derived from headers may never have been used
         probing.concurrency = min(probing.concurrency, 2 * under_way)

@@ -10,15 +10,22 @@ refusal holds nothing. Each block's share of refusals is compared with the share
 chance explains, a limit has been met, and what was accepted is its first estimate. If it is not, the pool has its
 former rate back. A climb begins
 
-- when calls are accepted again after silences that a debt to a token bucket does not explain (a storm), and
+- when calls are accepted again after silences that a debt to a token bucket does not explain (a storm),
 - when the rate that is accepted between two refusals has fallen further and further, episode after episode: the refill
-  of a bucket, or what a concurrency limit lets through, is the same each time.
+  of a bucket, or what a concurrency limit lets through, is the same each time,
+- after several episodes in a row with few calls between them: a limit is found in fewer, and met seldom from then on,
+- when nothing was refused for some time at a guessed rate that is far below what a new pool begins with.
+
+At twice a rate that is the limit every second call is refused, at any rate below the limit the same share as before.
+So a climb tells the two apart by few calls, where half the load would need some `5 / share`: at 5 % a hundred.
 
 **Tolerance.** A share of refusals that a climb has found independent of load begins no episode until it grows.
 
-**Check.** Refusals that a limit causes could look the same: as many as the tolerated share. So for some calls in twenty
-times as many the pool sends half. A limit then refuses nothing, and the tolerance ends; strays are as frequent as
-before.
+**Check.** Refusals that a limit causes could look the same: as many as the tolerated share. So from time to time the
+pool sends half, until the counts decide. A limit then refuses nothing, and the tolerance ends; strays are as frequent
+as before, or correct the share.
+
+**Cost.** A climb that met a limit cost refusals: until the next one a hundred calls go well for each of them.
 
 Counts of refusals that do not depend on each other deviate by their square root (Poisson).
 """
@@ -68,7 +75,7 @@ class Strays(msgspec.Struct, array_like=True):
     block_refused: int = 0
     """Calls refused in the block, or at half load in a check."""
     block_before: float = 0.0
-    """Accepted rate of the climb's latest whole block, or before the climb, in requests per second."""
+    """Accepted rate of the climb's latest whole block, or before the climb or the check, in requests per second."""
     next_s: float = 0.0
     """Time before which no climb begins but after a storm."""
     ended_at_s: float = 0.0
@@ -84,6 +91,10 @@ class Strays(msgspec.Struct, array_like=True):
     lent; 0: unknown."""
     known: bool = False
     """True if `sustained` was measured over long enough, or by a limit that was met."""
+    frequent: int = 0
+    """Episodes of late with few calls between them, less those with many."""
+    seen: int = 0
+    """Calls from which the tolerated share was estimated."""
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
@@ -119,12 +130,21 @@ def falls(policy: LimitPolicy, strays: Strays, mean: float, sure: bool, empty_at
         strays.fell_accepted = strays.fell_refused = 0
         return False
     strays.falls += 1
-    if strays.falls <= policy.falls_max or mean > policy.fall * strays.fell_from or at_s < strays.next_s:
+    if at_s < strays.next_s or not strays.fell_accepted:
         return False
-    return strays.fell_accepted > 0
+    fell = strays.falls > policy.falls_max and mean <= policy.fall * strays.fell_from
+    return fell or strays.frequent > policy.frequent_max
 
 
-def climb(strays: Strays, rate: float, target: float, at_s: float) -> None:
+def note_gap(policy: LimitPolicy, strays: Strays, accepted: int) -> None:
+    """Take in the calls accepted since the episode before."""
+    if accepted < policy.calls_sure:
+        strays.frequent += 1
+    else:
+        strays.frequent = max(strays.frequent - 2, 0)
+
+
+def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = True) -> None:
     """Begin a climb from twice the rate that is accepted now, or three doublings below the target.
 
     Args:
@@ -132,13 +152,24 @@ def climb(strays: Strays, rate: float, target: float, at_s: float) -> None:
         rate: Present rate, in requests per second.
         target: Rate at which the climb ends, in requests per second.
         at_s: Time from which calls begin.
+        sure: Whether the target was measured. A target that is a guess is approached from the present rate.
     """
-    strays.climbs = True
+    strays.climbs, strays.checked = True, 0
     strays.target = target
-    strays.level = min(max(2 * rate, target / 8), target)
+    strays.level = min(max(2 * rate, target / 8 if sure else 0.0), target)
     strays.block_before = rate
-    strays.falls = strays.accepted = strays.refused = 0
+    strays.falls = strays.frequent = strays.accepted = strays.refused = 0
     _begin_block(strays, at_s)
+
+
+def calm(strays: Strays, accepted: int) -> None:
+    """Count from now on against a time in which no more calls were refused than were tolerated.
+
+    `accepted`: calls accepted in that time.
+    """
+    refused = round(strays.tolerated * strays.seen)
+    strays.fell_accepted = strays.seen - refused if strays.tolerated else max(accepted, 0)
+    strays.fell_refused = refused
 
 
 def _begin_block(strays: Strays, at_s: float) -> None:
@@ -152,18 +183,24 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     """
     accepted, refused = strays.block_accepted, strays.block_refused
     calls = accepted + refused
-    refused_before = strays.refused + strays.fell_refused
-    before = strays.accepted + strays.fell_accepted + refused_before
-    share = min((refused_before + 0.1) / (before + 2), 1.0)
-    variance = calls * share * (1 - share) * (1 + calls / (before + 2))
+    before, refused_before = _before(policy, strays)
+    share = (refused_before + 0.5) / (before + 1)  # Jeffreys' prior: nothing is known before the first calls
+    variance = calls * share * (1 - share) * (1 + calls / (before + 1))
     elapsed_s = at_s - strays.block_at_s
-    if refused > calls * share + 3 * math.sqrt(variance) + 1:
+    mostly = calls >= policy.mostly_calls and refused > policy.mostly * calls
+    if mostly or refused > calls * share + 3 * math.sqrt(variance) + 1:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
         wait(policy, strays, at_s, policy.probe_max_s)
-        strays.sustained, strays.known = found, True
-        _end_climb(strays)
+        if accepted or strays.accepted:  # otherwise it is a storm
+            strays.sustained, strays.known = found, True
+            cost_s = policy.calls_a_refusal * refused / max(found, policy.least_per_s)
+            strays.next_s = max(strays.next_s, at_s + min(cost_s, policy.probe_max_s))
+        _end_climb(policy, strays, strays.refused > 0)
         return found
-    if elapsed_s < max(1.0, latency_s / 2, policy.block_calls / strays.level):
+    least = min(max(policy.block_calls, 3 / share), policy.block_calls_max)  # calls that show the share before
+    if elapsed_s < max(1.0, latency_s / 2, policy.block_calls / strays.level) or (
+        calls < least and elapsed_s < policy.block_max_s
+    ):
         return None
     strays.accepted += accepted
     strays.refused += refused
@@ -173,8 +210,21 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
         strays.level = min(2 * strays.level, strays.target)
         _begin_block(strays, at_s)
         return None
-    _end_climb(strays)
+    if not demanded:
+        strays.next_s = max(strays.next_s, at_s + policy.calm_s)
+    _end_climb(policy, strays, True)
     return None
+
+
+def _before(policy: LimitPolicy, strays: Strays) -> tuple[float, float]:
+    """Return the calls before the present block of a climb, and those of them that were refused.
+
+    Calls before the climb count as `earlier_max` at most: many of their refusals came together, when a limit was met.
+    """
+    earlier = strays.fell_accepted + strays.fell_refused
+    weight = min(1.0, policy.earlier_max / earlier) if earlier else 0.0
+    calls = strays.accepted + strays.refused
+    return calls + weight * earlier, strays.refused + weight * strays.fell_refused
 
 
 def wait(policy: LimitPolicy, strays: Strays, at_s: float, most_s: float) -> None:
@@ -184,48 +234,68 @@ def wait(policy: LimitPolicy, strays: Strays, at_s: float, most_s: float) -> Non
     strays.next_s = at_s + strays.wait_s
 
 
-def _end_climb(strays: Strays) -> None:
+def _end_climb(policy: LimitPolicy, strays: Strays, shown: bool) -> None:
     strays.climbs = False
     calls = strays.accepted + strays.refused
-    refused = strays.fell_refused + strays.refused
-    share = refused / max(strays.fell_accepted + strays.fell_refused + calls, 1)
-    if strays.refused or (share * calls < 3 and refused):  # not refuted by the climb
-        strays.check_every = 1
-        strays.tolerated = max(share + math.sqrt(refused) / max(refused, 1) * share, 0.01)
+    before, refused = _before(policy, strays)
+    share = refused / max(before, 1.0)
+    if shown and (strays.refused or (share * calls < 3 and refused)):  # not refuted by the climb
+        strays.check_every = 4 if strays.refused >= 3 else 1
+        dear = share >= policy.tolerable or share * strays.level * policy.hold_s >= 1
+        strays.tolerated = share if dear and share <= policy.mostly else 0.0
+        strays.seen = round(before)
     else:
         strays.tolerated = 0.0
     strays.accepted = strays.refused = 0
 
 
-def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int) -> bool:
-    """Return True if the refusals so far are no more than the tolerated share explains: they begin no episode."""
+def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float) -> bool:
+    """Return True if the refusals so far are no more than the tolerated share explains: they begin no episode.
+
+    A check is begun when it is due: `per_s` is the rate that is accepted, in requests per second.
+    """
     if not strays.tolerated:
         return False
     if strays.checked:
         return True
     calls = strays.accepted + strays.refused
     expected = strays.tolerated * calls
-    if strays.refused > expected + 3 * math.sqrt(expected) + 1:
+    if strays.refused > expected + 3 * math.sqrt(expected * (1 + calls / max(strays.seen, 1))) + 1:
         strays.accepted = strays.refused = 0
         return False
     if strays.refused >= policy.check_refusals * strays.check_every:
         strays.check_every = min(4 * strays.check_every, policy.check_every)
         strays.tolerated += 0.5 * min(strays.refused / calls - strays.tolerated, 0.0)
         strays.checked = max(in_flight // 2, 1)
+        strays.block_before = per_s
         _begin_block(strays, 0.0)
     return True
 
 
 def check(policy: LimitPolicy, strays: Strays) -> bool:
-    """End a check once its counts decide; return True if they end the tolerance."""
-    calls = strays.block_accepted + strays.block_refused
-    if not strays.checked or calls * strays.tolerated < policy.check_refusals:
+    """End a check once its counts decide; return True if they end the tolerance.
+
+    Sequential probability ratio test (A. Wald, Sequential Tests of Statistical Hypotheses, Annals of Mathematical
+    Statistics 16(2), 1945) of the tolerated share against that share divided by `check_ratio`: a limit refuses no more
+    at half load.
+    """
+    calls, refused = strays.block_accepted + strays.block_refused, strays.block_refused
+    if not strays.checked or not calls:
         return False
-    few = strays.block_refused <= policy.check_refusals / 8
+    expected = strays.tolerated * calls
+    evidence = refused * math.log(policy.check_ratio) - expected * (1 - 1 / policy.check_ratio)
+    if abs(evidence) < math.log(policy.check_odds):
+        return False
     strays.checked = strays.accepted = strays.refused = 0
-    if few:
+    if evidence < 0 and refused < 2:
         end(strays)
-    return few
+        return True
+    if evidence < 0:  # some refusals do not depend on load, but fewer than was thought
+        strays.tolerated, strays.seen, strays.check_every = refused / calls, calls, 1
+        return False
+    strays.tolerated = (strays.tolerated * strays.seen + refused) / (strays.seen + calls)
+    strays.seen = min(strays.seen + calls, policy.seen_max)
+    return False
 
 
 def end(strays: Strays) -> None:

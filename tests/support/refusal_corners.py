@@ -2,13 +2,18 @@
 
 `python -m tests.support.refusal_corners FAMILY [TEXT]` prints the cells of a family whose name holds TEXT, the worst
 last. `tests/unit/policies/limits/test_refusal_corners.py` holds a few of each. All times are virtual.
+
+The constants of the policy were tuned on these cells. `FAMILY drawn` prints corners drawn at random between them, with
+seeds of their own, on which nothing is tuned: figures that are reported come from these.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Final
 
@@ -48,7 +53,7 @@ def places(concurrency: int, latency_s: float) -> Kind:
     return Kind({"latency_s": latency_s, "concurrency": concurrency}, concurrency / (latency_s + ODD_S))
 
 
-KINDS: Final = {
+KINDS: Final[dict[str, Kind]] = {
     "unlimited .6s": unlimited(20, 0.6),
     "unlimited 8s": unlimited(20, 8.0),
     "unlimited 8s, 200": unlimited(200, 8.0),
@@ -60,6 +65,30 @@ KINDS: Final = {
     "places 8s": places(20, 8.0),
     "places 60 of 2s": places(60, 2.0),
 }
+
+
+DRAWN: Final = 80
+"""Corners that are drawn of a family."""
+DRAWN_SEED: Final = 20_261_129
+"""Seed of the drawn corners. It is not that of any cell above."""
+DRAWN_SEEDS: Final = (101,)
+"""Seeds of the runs of a drawn corner."""
+
+
+def _between(chance: random.Random, least: float, most: float) -> float:
+    """Return a number that is as likely in each octave between the two."""
+    return float(f"{math.exp(chance.uniform(math.log(least), math.log(most))):.2g}")
+
+
+def drawn_kinds() -> Iterator[tuple[str, Kind]]:
+    """Providers without end: unlimited, buckets and places, of 0.1 to 10 s a call, with room for 5 to 200 calls."""
+    chance = random.Random(DRAWN_SEED)
+    while True:
+        latency_s, many = _between(chance, 0.1, 10), round(_between(chance, 5, 200))
+        rate, capacity_s = _between(chance, 2, 60), _between(chance, 2, 60)
+        yield f"unlimited {latency_s:g}s, {many}", unlimited(many, latency_s)
+        yield f"bucket {rate:g}/s of {capacity_s:g}s, {latency_s:g}s", bucket(rate, capacity_s, latency_s)
+        yield f"places {many} of {latency_s:g}s", places(many, latency_s)
 
 
 class Storm(msgspec.Struct, frozen=True):
@@ -86,6 +115,16 @@ def storms() -> Iterator[Storm]:
         if told[0] and not kind.startswith("bucket"):
             continue  # there is nothing to tell
         yield Storm(kind, share, storm_s, start_s, *told)
+
+
+def drawn_storms() -> Iterator[Storm]:
+    """Storms without end: half or all calls, 10 to 300 s, from the start or after a minute and more."""
+    chance = random.Random(DRAWN_SEED + 1)
+    for name, kind in drawn_kinds():
+        KINDS[name] = kind
+        start_s = chance.choice((1, round(_between(chance, 70, 200))))
+        storm_s, share = round(_between(chance, 10, 300)), chance.choice((0.5, 1.0))
+        yield Storm(name, share, storm_s, start_s, name.startswith("bucket") and chance.random() < 0.5, chance.random() < 0.5)
 
 
 SEEDS: Final = (1, 2, 3)
@@ -140,6 +179,15 @@ def shares() -> Iterator[Share]:
         yield Share(kind, share, *told)
 
 
+def drawn_shares() -> Iterator[Share]:
+    """Shares without end, from 5 to 50 %."""
+    chance = random.Random(DRAWN_SEED + 2)
+    for name, kind in drawn_kinds():
+        KINDS[name] = kind
+        told = name.startswith("bucket") and chance.random() < 0.5
+        yield Share(name, _between(chance, 0.05, 0.5), told, chance.random() < 0.5)
+
+
 def answered(corner: Share, seed: int = 1) -> float:
     """Return the accepted rate from the second minute on, over five, as a share of what the answered share allows."""
     kind = KINDS[corner.kind]
@@ -181,20 +229,37 @@ LIMITS: Final = {
 
 def buckets() -> Iterator[Bucket]:
     """Every bucket: four resources, 20 to 5,000 calls a minute, of 1 to 60 s, calls of 20 ms to 60 s."""
-    for limit, calls, capacity_s, latency_s, sigma, nodes in itertools.product(
-        LIMITS, (20, 60, 300, 2_000), (1, 10, 60), (0.02, 0.5, 5.0, 30.0), (0.4, 1.0), (1, 4)
+    for corner in itertools.starmap(
+        Bucket,
+        itertools.product(LIMITS, (20, 60, 300, 2_000), (1, 10, 60), (0.02, 0.5, 5.0, 30.0), (0.4, 1.0), (1, 4)),
     ):
-        room = capacity_s * calls / 60
-        least = 1 if limit == "requests" else 3 if sigma < 1 else 20
-        if room < (least if nodes == 1 else max(least, 5)):
-            continue  # a call that is larger than its bucket is refused for ever: one of 1,000, with fewer one of 200
-        if limit == "output" and latency_s > 3 * capacity_s:
-            continue  # charged when they are made: as unevenly as answers end, whatever is begun
-        if limit == "requests" and sigma == 1.0:
+        if not _usable(corner):
+            continue
+        if corner.limit == "requests" and corner.sigma == 1.0:
             continue  # sizes do not matter
-        if calls == 2_000 and (nodes == 1 or sigma == 1.0):
+        if corner.calls_a_minute == 2_000 and (corner.nodes == 1 or corner.sigma == 1.0):
             continue  # as with fewer
-        yield Bucket(limit, calls, capacity_s, latency_s, sigma, nodes)
+        yield corner
+
+
+def _usable(corner: Bucket) -> bool:
+    """Return whether any client can use the bucket."""
+    room = corner.capacity_s * corner.calls_a_minute / 60
+    least = 1 if corner.limit == "requests" else 3 if corner.sigma < 1 else 20
+    if room < (least if corner.nodes == 1 else max(least, 5)):
+        return False  # a call that is larger than its bucket is refused for ever: one of 1,000, with fewer one of 200
+    # Output is charged when it is made: as unevenly as answers end, whatever is begun.
+    return corner.limit != "output" or corner.latency_s <= 3 * corner.capacity_s
+
+
+def drawn_buckets() -> Iterator[Bucket]:
+    """Usable buckets without end, in the bounds of `buckets`."""
+    chance = random.Random(DRAWN_SEED + 3)
+    while True:
+        size = _between(chance, 20, 2_000), _between(chance, 1, 60), _between(chance, 0.02, 30)
+        corner = Bucket(chance.choice(list(LIMITS)), *size, chance.choice((0.4, 0.7, 1.0)), chance.choice((1, 2, 4)))
+        if _usable(corner):
+            yield corner
 
 
 def sustained(corner: Bucket, seed: int = 1) -> tuple[float, float]:
@@ -216,29 +281,35 @@ def sustained(corner: Bucket, seed: int = 1) -> tuple[float, float]:
     return pool.used(from_s, until_s), pool.throttled(from_s, until_s)
 
 
-def used_and_throttled(corner: Bucket) -> tuple[float, float]:
+def used_and_throttled(corner: Bucket, seeds: Sequence[int] = SEEDS) -> tuple[float, float]:
     """Return the means of what `sustained` returns."""
-    used, throttled = zip(*(sustained(corner, seed) for seed in SEEDS), strict=True)
+    used, throttled = zip(*(sustained(corner, seed) for seed in seeds), strict=True)
     return mean(used), mean(throttled)
 
 
-def figure(corner: Storm | Share | Bucket) -> tuple[float, str]:
+def figure(corner: Storm | Share | Bucket, seeds: Sequence[int] = SEEDS) -> tuple[float, str]:
     """Return what the corner reaches, and its line. Throttled requests beyond 2 % count tenfold."""
     if isinstance(corner, Bucket):
-        used, throttled = used_and_throttled(corner)
+        used, throttled = used_and_throttled(corner, seeds)
         return used - 10 * max(0.0, throttled - 0.02), f"{used:.2f} {throttled:6.2%}  {corner}"
-    found = mean(back(corner, seed) if isinstance(corner, Storm) else answered(corner, seed) for seed in SEEDS)
+    found = mean(back(corner, seed) if isinstance(corner, Storm) else answered(corner, seed) for seed in seeds)
     return found, f"{found:.2f}  {corner}"
 
 
 FAMILIES: Final = {"storms": (storms, 0.9), "shares": (shares, 0.9), "buckets": (buckets, 0.95)}
 
 
+DRAWN_FAMILIES: Final = {"storms": drawn_storms, "shares": drawn_shares, "buckets": drawn_buckets}
+
+
 def main(family: str, text: str = "") -> None:
-    """Print the corners of a family whose name holds `text`."""
+    """Print the corners of a family whose name holds `text`, or those that are drawn."""
     corners, least = FAMILIES[family]
-    found = sorted((figure(corner) for corner in corners() if text in str(corner)), reverse=True)
-    print(*(line for _, line in found), sep="\n")
+    if text == "drawn":
+        found = [figure(corner, DRAWN_SEEDS) for corner in itertools.islice(DRAWN_FAMILIES[family](), DRAWN)]
+    else:
+        found = [figure(corner) for corner in corners() if text in str(corner)]
+    print(*(line for _, line in sorted(found, reverse=True)), sep="\n")
     print(f"{sum(reached >= least for reached, _ in found)} of {len(found)} reach {least}")
 
 

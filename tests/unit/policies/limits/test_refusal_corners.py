@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusal_corners import Bucket, Storm, figure, used_and_throttled
+from tests.support.refusal_corners import Bucket, Share, Storm, figure, used_and_throttled
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,35 @@ def test_a_small_token_bucket_that_headers_tell_of_is_used_and_seldom_refuses(bu
     ids=str,
 )
 def test_a_limit_of_concurrency_that_had_been_found_holds_again_after_a_storm(storm: Storm) -> None:
+    reached, line = figure(storm)
+    assert reached >= 0.9, line
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        Share("places 60 of 2s", 0.35, retry_after=True),
+        Share("places .6s", 0.35),
+        Share("unlimited 8s", 0.1),
+        Share("unlimited .6s", 0.05, retry_after=True),
+    ],
+    ids=str,
+)
+def test_a_share_of_refusals_that_no_load_causes_is_told_from_a_limit(share: Share) -> None:
+    reached, line = figure(share)
+    assert reached >= 0.9, line
+
+
+@pytest.mark.parametrize(
+    "storm",
+    [
+        Storm("bucket of a minute", 0.5, 300, 1, retry_after=True),
+        Storm("places .6s", 0.5, 60, 1, retry_after=True),
+        Storm("unlimited .6s", 1.0, 300, 70, retry_after=True),
+    ],
+    ids=str,
+)
+def test_a_guess_that_a_storm_left_does_not_hold(storm: Storm) -> None:
+    """Also where nothing was known before it, or a climb was begun while all was refused."""
     reached, line = figure(storm)
     assert reached >= 0.9, line
