@@ -8,7 +8,8 @@
 #                  root on Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form), and a few attacks
-#   make adversary all attacks, each with its verdict: rounds of kills, hostile servers, disks (ARGS="--only servers")
+#   make adversary all attacks, each with its verdict: kills, hostile servers, disks, flipped bits, clocks, bills
+#                  (ARGS="--only servers"); an hour
 #   make release   what a release runs besides .ci/run: the longest tests, Phoenix, 10,000 seeds, the long chaos
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link

@@ -1,7 +1,7 @@
 """Attacks, their verdicts, and the table of both.
 
 A module of this folder named in ``KINDS`` has a function ``attacks(short)`` that returns its attacks. To add a kind:
-write the module, and nothing else. A kind without a module is told as not tried, so that nobody takes it for tried.
+write the module and its name there. A kind without a module is told as not tried, so that nobody takes it for tried.
 """
 
 from __future__ import annotations
