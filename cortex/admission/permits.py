@@ -219,6 +219,9 @@ def reroute(k: State, fallbacks: tuple[Route, ...], peers: int) -> None:
                 attempt: msgspec.structs.replace(missing, route=moved.get(missing.route, -1))
                 for attempt, missing in goal.assumed.items()
             }
+    k.late = {
+        key: msgspec.structs.replace(missing, route=moved.get(missing.route, -1)) for key, missing in k.late.items()
+    }
     k.terms = now
 
 

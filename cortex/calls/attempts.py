@@ -15,7 +15,7 @@ from cortex.admission.pauses import alike, block
 from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit
 from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN, waits_of
-from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
+from cortex.goals.lifecycle import ASKED, OPEN, asked, keep_late, leave_call, note_refused, reopen
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
 from cortex.values.election import VOTE, next_sample
@@ -80,6 +80,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
 def _late(k: State, goal: Goal | None, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
     """Settle a reply to an attempt that was given up as lost, or count one to an unknown attempt as dropped."""
     missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
+    if missing is None and k.late:
+        missing = k.late.pop(flight_key(event.goal, event.attempt), None)
     if missing is None:
         k.tally.dropped += 1
         if k.on_decision is not None:
@@ -293,9 +295,11 @@ def assume(k: State, flight: InFlightAttempt, awaited: bool) -> None:
     goal = k.goals.get(flight.goal)
     live = goal is not None and goal.status not in ENDED
     k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
+    missing = LostAttempt(flight.charge, flight.hash, flight.route, flight.output_max)
     if goal is not None and live:
-        missing = LostAttempt(flight.charge, flight.hash, flight.route, flight.output_max)
         goal.assumed = {**(goal.assumed or {}), flight.attempt: missing}
+    else:
+        keep_late(k, flight.goal, {flight.attempt: missing})
 
 
 def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> FinalFailure | None:

@@ -13,9 +13,11 @@ import msgspec
 
 from cortex.goals.result_list import emit
 from cortex.state import commands
-from cortex.state.goals import NEVER
+from cortex.state.goals import LATE_MAX, NEVER
 from cortex.state.program import Program
-from cortex.state.state import ENDED, HELD, TRANSITIONS, ExternalRun, Goal, IllegalTransition, State, Status, flight_key
+from cortex.state.state import (
+    ENDED, HELD, TRANSITIONS, ExternalRun, Goal, IllegalTransition, LostAttempt, State, Status, flight_key,
+)  # fmt: skip
 from policies.decisions.join import JoinVerdict, decide
 from policies.failures.timeout import TOOL_S
 
@@ -260,6 +262,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         k.ended += 1
         goal.ended, goal.ended_at_s = k.ended, k.at_s
     if goal.join is not None or goal.assumed is not None:
+        if goal.assumed:
+            keep_late(k, goal.id, goal.assumed)
         goal.join = goal.assumed = None
     if goal.due_at_s is not NEVER or goal.timeout_at_s is not NEVER:
         goal.due_at_s = goal.timeout_at_s = NEVER
@@ -289,6 +293,14 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
         k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_MESSAGE_CHARS_MAX], goal.row
+
+
+def keep_late(k: State, goal_id: int, lost: dict[int, LostAttempt]) -> None:
+    """Keep lost attempts at a goal that has ended, by their numbers, for replies that still come."""
+    for attempt, missing in lost.items():
+        k.late[flight_key(goal_id, attempt)] = missing
+    while len(k.late) > LATE_MAX:
+        del k.late[next(iter(k.late))]
 
 
 def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:

@@ -226,9 +226,10 @@ def _ledger(k: State) -> Iterator[str]:
     charges += [task.charge for task in k.errands.values() if task.charge is not None]
     if _sum(charges) != (ledger.reserved_nusd, ledger.reserved_tokens):
         yield f"reserved: {ledger.reserved_nusd} nUSD, {ledger.reserved_tokens} tokens; under way: {_sum(charges)}"
-    assumed = _sum([missing.charge for goal in k.goals.values() for missing in (goal.assumed or {}).values()])
+    lost = [missing for goal in k.goals.values() for missing in (goal.assumed or {}).values()]
+    assumed = _sum([missing.charge for missing in (*lost, *k.late.values())])
     if assumed[0] > ledger.assumed_nusd or assumed[1] > ledger.assumed_tokens:
-        yield f"assumed: {ledger.assumed_nusd} nUSD, {ledger.assumed_tokens} tokens; of live goals alone: {assumed}"
+        yield f"assumed: {ledger.assumed_nusd} nUSD, {ledger.assumed_tokens} tokens; of lost attempts alone: {assumed}"
     for name in ledger.__struct_fields__:
         if getattr(ledger, name) < 0:
             yield f"ledger: {name} is {getattr(ledger, name)}"

@@ -66,6 +66,9 @@ class LostAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """``max_tokens`` of the reply."""
 
 
+LATE_MAX = 1_000
+"""Attempts that were given up and whose goals have ended, for which a late reply is still settled: some 100 KB. A reply
+of a dead branch comes within its outbox's time, minutes at most; what is older stays charged in full."""
 NEVER = 0.0
 """Time value "never". A snapshot leaves out a field that is the default object itself, so all share this one zero."""
 _FIRST_SAMPLE = "0".strip

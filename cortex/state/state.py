@@ -284,6 +284,9 @@ class State(msgspec.Struct, dict=True):
     ahead_s: float = 0.0
     """Seconds by which the clock of the channel's machine is ahead of ``at_s`` (``events.Turn``): deadlines given as a
     date are read from it, and times for people."""
+    late: dict[int, LostAttempt] = msgspec.field(default_factory=dict)
+    """Attempts given up as lost whose goals have ended, the newest ``LATE_MAX`` by ``flight_key``: a reply that still
+    comes replaces their assumed cost by the real one."""
 
     def __post_init__(self) -> None:
         if not self.shares:

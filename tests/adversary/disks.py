@@ -50,11 +50,12 @@ def _command(output: str) -> tuple[object, ...]:
 
 
 def _tried(
-    folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int, **more: str
+    folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int, latency_ms: float = 60.0,
+    **more: str,
 ) -> Verdict:  # fmt: skip
     """Let a first run meet the disk, and a second one have a good one. ``more``: variables of both."""
     names = write_requests(folder / "in.jsonl", ROWS)
-    provider = Provider(latency_ms=60.0, seed=1)
+    provider = Provider(latency_ms=latency_ms, seed=1)
     try:
         victim = Victim(folder, provider.url, **more)
         met = first(victim, provider)
@@ -137,4 +138,5 @@ def _removed(folder: Path) -> Verdict:
             return ended._replace(code=-1, text=f"it went on paying for {more} rows without a state folder")
         return ended
 
-    return _tried(folder, "out.jsonl", first, ROWS)
+    # the names are looked at each second, in which as many rows are asked as the provider answers
+    return _tried(folder, "out.jsonl", first, ROWS, latency_ms=500.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cortex.state import commands, events
-from cortex.state.state import State
+from cortex.state.state import State, flight_key
 from cortex.values.limits import Limits
 from cortex.values.reply import Usage
 from policies.estimates.bill_excess import KNOWN_AFTER, WorstRatio
@@ -103,3 +103,34 @@ def _excess(k: State) -> list[object]:
 
 def test_what_is_reserved_is_at_most_what_one_call_may_cost() -> None:
     assert WorstRatio().after(1, 10**14).raised(10**6) == COST_MAX_NUSD
+
+
+def lost_and_answered(bench: Stage, goal: int) -> tuple[commands.Call, list[commands.Command]]:
+    """Lose the attempt at a goal, and have the next one answered. Return the first, and what followed."""
+    first = bench.call(goal)
+    bench.turn(bench.broke(first, "lost", sent=True))
+    return first, bench.turn(bench.answered(bench.call(goal)))
+
+
+def test_a_late_bill_of_a_goal_that_was_answered_meanwhile_is_paid_and_teaches_too():
+    """Its reply is no use to anybody, and was paid for all the same: a cap may have been passed by it."""
+    bench = Stage(Flat(texts=("a", "b")), CAPPED, permits=2, price=PRICE)
+    first, _ = lost_and_answered(bench, 1)
+    assert list(bench.k.late) == [flight_key(first.goal, first.attempt)] and _excess(bench.k) == [None]
+    known, dropped = bench.k.ledger.known_nusd, bench.k.tally.dropped
+    assert bench.k.ledger.assumed_nusd > 0
+    bench.turn(bench.answered(first, usage=DEAR))
+    ledger = bench.k.ledger
+    assert (ledger.assumed_nusd, ledger.known_nusd) == (0, known + 5_000 * 3_000 + 2 * 15_000)
+    assert bench.k.shares[0].excess.replies == 1 and bench.k.tally.dropped == dropped + 1
+    known = ledger.known_nusd
+    bench.turn(bench.answered(first, usage=DEAR))
+    assert bench.k.ledger.known_nusd == known and not bench.k.late, "once"
+
+
+def test_of_attempts_that_were_lost_for_good_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cortex.goals.lifecycle.LATE_MAX", 3)
+    bench = Stage(Flat(texts=tuple("abcdefg")), CAPPED, permits=7, price=PRICE)
+    for goal in range(1, 6):
+        lost_and_answered(bench, goal)
+    assert [key >> 20 for key in bench.k.late] == [3, 4, 5]
