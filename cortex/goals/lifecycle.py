@@ -16,7 +16,16 @@ from cortex.state import commands
 from cortex.state.goals import LATE_MAX, NEVER
 from cortex.state.program import Program
 from cortex.state.state import (
-    ENDED, HELD, TRANSITIONS, ExternalRun, Goal, IllegalTransition, LostAttempt, State, Status, flight_key,
+    ENDED,
+    HELD,
+    TRANSITIONS,
+    ExternalRun,
+    Goal,
+    IllegalTransition,
+    LostAttempt,
+    State,
+    Status,
+    flight_key,
 )  # fmt: skip
 from policies.decisions.join import JoinVerdict, decide
 from policies.failures.timeout import TOOL_S
