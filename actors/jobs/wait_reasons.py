@@ -8,7 +8,6 @@ from actors.jobs.bill_excess import held_back
 from actors.jobs.learned_limits import limit_words, pace_words
 from actors.jobs.learned_limits import time_of_day as time_of_day
 from cortex.admission.budget_slices import unanswered
-from cortex.calls.attempts import REST_S
 from cortex.scheduler.reports import PACED_BY, POOL_LIMITS, PROVIDER_ASKS
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
@@ -113,7 +112,7 @@ def waits(k: State) -> list[str]:
             continue
         if each > fallbacks and not _busy(k, k.terms.lane_at(each)):
             continue
-        held = share.why == PROVIDER_ASKS and k.hold_until_s > k.at_s + REST_S  # the line above says until when
+        held = share.why == PROVIDER_ASKS and share.told_to_wait and k.hold_until_s > k.at_s  # said above, with its end
         if share.why and not held and not share.why.startswith(PACED_BY):
             why = _when(k, each)
             lines.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
