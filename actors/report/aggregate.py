@@ -197,6 +197,8 @@ class _JournalFold:
 
     def _counts(self, k: State, at_s: float) -> None:
         """Add the growth of K's counters in this turn, so that the report's sums equal the job's."""
+        if k.shards:
+            return  # K counts what its shards report, and they have readings of their own
         figures = self._figures
         figures.calls += k.tally.calls - self._calls
         figures.attempts += k.ledger.attempts - self._attempts

@@ -15,6 +15,7 @@ from k8s.boards.queries import (
     level,
     lowest,
     matching,
+    present,
     quantile,
     slope,
 )
@@ -85,7 +86,7 @@ RECORDED = {
     "cortex_job:cost_usd": f"{level('cortex_cost_USD_total')} + {level('cortex_cost_assumed_USD')}",
     "cortex_job:cost_usd:rate15m": slope("cortex_cost_USD_total"),
     "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_USD')} - cortex_job:cost_usd",
-    "cortex_job:calls_waiting": f"{level('cortex_queue')} + {level('cortex_calls_in_flight')}",
+    "cortex_job:calls_waiting": f"{present('cortex_queue')} + {present('cortex_calls_in_flight')}",
     "cortex_job:calls:rate10m": by("sum", JOB, f"rate({matching('cortex_calls_total')}[10m])"),
     "cortex_job:attempts:rate5m": by("sum", (*JOB, "cortex_kind"), f"rate({matching('cortex_attempts_total')}[5m])"),
     "cortex_job:throttled:share5m": (
@@ -268,7 +269,7 @@ ALERTS = (
     Alert(
         "CortexSlow",
         f"cortex_job:calls:rate10m < 0.1 * (cortex_job:calls:rate10m offset 1h) and cortex_job:calls:rate10m > 0 "
-        f"and {level('cortex_queue')} > 0 unless {BLOCKED_NOW}",
+        f"and {present('cortex_queue')} > 0 unless {BLOCKED_NOW}",
         "10m",
         "warning",
         f"Job {OF} is slower than a tenth of an hour ago",

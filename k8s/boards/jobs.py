@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from k8s.boards.panels import BLUE, GREEN, RED, YELLOW, board, chosen, lines, number, rows, warmth
-from k8s.boards.queries import JOB, OF_CLUSTER, OF_JOBS, THROTTLED, in_all, level, matching, quantile, rate, slope
+from k8s.boards.queries import (
+    JOB,
+    OF_CLUSTER,
+    OF_JOBS,
+    THROTTLED,
+    in_all,
+    level,
+    matching,
+    present,
+    quantile,
+    rate,
+    slope,
+)
 
 UID = "cortex-jobs"
 
@@ -48,7 +60,7 @@ def _progress() -> list[Any]:
                  "Done": (f"{DONE} / ({EXPECTED} > 0)", "percentunit"),
                  "Rows left": (LEFT, "short"),
                  "Rows a second": (ROW_RATE, "short"),
-                 "In flight": (level("cortex_calls_in_flight", OF_JOBS), "short"),
+                 "In flight": (present("cortex_calls_in_flight", OF_JOBS), "short"),
                  "Cost": (COST, "currencyUSD"),
                  "Time to the deadline": (f"{level('cortex_job_deadline_seconds', OF_JOBS)} - time()", "s"),
                  "Since the last progress": (f"time() - {level('cortex_job_progressed_seconds', OF_JOBS)}", "s"),
@@ -66,9 +78,9 @@ def _pace() -> list[Any]:
         lines("Queue, in flight, permits", "Calls that wait for a permit, attempts in flight, and the permits that the job "
               "holds. A queue with all permits in flight: the limit is the bottleneck (see Cortex / Cluster). A queue with "
               "spare permits: a breaker, a pause, or the cap on money.",
-              {"queue": f"sum({level('cortex_queue', OF_JOBS)})",
-               "in flight": f"sum({level('cortex_calls_in_flight', OF_JOBS)})",
-               "permits": f"sum({level('cortex_permits', OF_JOBS)})"}),
+              {"queue": f"sum({present('cortex_queue', OF_JOBS)})",
+               "in flight": f"sum({present('cortex_calls_in_flight', OF_JOBS)})",
+               "permits": f"sum({present('cortex_permits', OF_JOBS)})"}),
     ]  # fmt: skip
 
 
@@ -139,7 +151,7 @@ def _journal() -> list[Any]:
         lines("Turns a second", "Each turn is a commit. Few turns with many events each are cheapest.",
               {"{{cortex_job_id}}": rate("cortex_turn_duration_seconds_count", OF_JOBS, 'cortex_phase="commit"', labels=JOB)}),
         lines("Journal size", "Bytes on disk, by job.",
-              {"{{cortex_job_id}}": level("cortex_journal_size_bytes", OF_JOBS)}, "bytes", span=12),
+              {"{{cortex_job_id}}": present("cortex_journal_size_bytes", OF_JOBS)}, "bytes", span=12),
         lines("Free disk", "Free space on the disk of the state folder. Without free space the job stops, resumable.",
               {"{{cortex_job_id}}": level("cortex_disk_free_bytes", OF_JOBS)}, "bytes", span=12),
     ]  # fmt: skip

@@ -82,6 +82,11 @@ def quantile(q: float, name: str, *matchers: str, labels: tuple[str, ...] = (), 
     return f"histogram_quantile({q}, {rate(f'{name}_bucket', *matchers, labels=('le', *labels), window=window)})"
 
 
+def present(name: str, *matchers: str, labels: tuple[str, ...] = JOB) -> str:
+    """Return what a job has now, over all its shards: calls in flight, permits, bytes."""
+    return in_all(name, *matchers, over="cortex_shard", labels=labels)
+
+
 def in_all(name: str, *matchers: str, over: str, labels: tuple[str, ...] = JOB) -> str:
     """Return the levels of a counter, summed over one label: rows of all outcomes, money of both certainties."""
     return by("sum", labels, level(name, *matchers, labels=(*labels, over)))

@@ -84,6 +84,7 @@ _TABLE: Final = (
     Instrument("cortex.rows.expected", "sum", "{row}", "Rows of the whole input, or those known so far"),
     Instrument("cortex.rows.unreadable", "sum", "{row}", "Records of the input from which no row can be read"),
     Instrument("cortex.calls.in_flight", "sum", "{call}", "Attempts in flight"),
+    Instrument("cortex.calls.open", "sum", "{call}", "Calls that were asked and have not ended"),
     Instrument("cortex.queue", "sum", "{goal}", "Goals that wait for a permit"),
     Instrument("cortex.permits", "sum", "{permit}", "Attempts that the job may have in flight"),
     Instrument("cortex.job.deadline", "gauge", "s", "Deadline of the job, Unix time"),
@@ -122,6 +123,8 @@ LABEL_VALUE: Final = "cortex.label.value"
 OUTCOME: Final = "cortex.outcome"
 KIND: Final = "cortex.kind"
 ENDING: Final = "cortex.ending"
+SHARD: Final = "cortex.shard"
+"""Number of a shard, where its series stand beside those of its job."""
 CAUSE: Final = "cortex.cause"
 CERTAINTY: Final = "cortex.certainty"
 TOKEN_TYPE: Final = "cortex.token.type"

@@ -23,7 +23,7 @@ from actors.observability.base.conventions import (  # fmt: skip
     TOKEN_USAGE,
     provider_of,
 )
-from actors.observability.metrics.instruments import JOB, PHASE
+from actors.observability.metrics.instruments import JOB, PHASE, SHARD
 from actors.observability.metrics.job_ends import end_of, is_told
 from actors.observability.metrics.job_samples import of_job
 from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
@@ -92,7 +92,9 @@ class JobMeter:
         sampled: Sampled = nobody,
     ) -> None:  # fmt: skip
         self.job = job
+        root, _, shard = job.partition("~")
         self._own: Labels = ((JOB, job),)
+        self._of_shard: Labels = ((JOB, root), (SHARD, shard))
         self._folder = StateFolder(folder)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
@@ -171,7 +173,7 @@ class JobMeter:
         """Yield the job's counters and gauges."""
         if self._k is None:
             return
-        yield from of_job(self._k)
+        yield from of_job(self._k, self._own)
         yield NumberSample("cortex.job.progressed", self._own, self._progressed_s)
         if self._k.outcome and is_told(self.job):
             yield from end_of(self._k).points()
@@ -197,6 +199,10 @@ class JobMeter:
     def _met(self, k: State) -> None:
         """Take up the terms of the job: a new journal, or changed routes."""
         self._terms = k.terms
+        if k.terms.shard and self._own is not self._of_shard:
+            self._own = self._of_shard
+            for phase, each in self._phases.items():
+                each.labels = (*self._own, (PHASE, phase))
         self._routes = [labels_of(k.terms, place) for place in range(len(k.terms.routes))]
         if len(self._routes) == 1:
             self._places = None

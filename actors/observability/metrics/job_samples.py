@@ -8,7 +8,7 @@ from actors.jobs.ending_cause import blocked_now
 from actors.jobs.summary import unreadable_rows
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
 from actors.observability.metrics.instruments import ENDING, JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
-from actors.observability.metrics.samples import NumberSample
+from actors.observability.metrics.samples import Labels, NumberSample
 from cortex.state.state import State
 from cortex.values.counters import JobCounters
 from cortex.values.endings import Ending
@@ -16,10 +16,24 @@ from policies.estimates.price import usd
 from policies.failures.failure import FailureKind
 
 
-def of_job(k: State) -> Iterator[NumberSample]:
-    """Yield the job's counters and gauges. Cheap: the cost does not grow with the job."""
-    own = ((JOB, k.terms.job),)
+def of_job(k: State, own: Labels = ()) -> Iterator[NumberSample]:
+    """Yield the job's counters and gauges. Cheap: the cost does not grow with the job. ``own``: its labels.
+
+    What its parent's K counts as well, a child job does not tell again: a shard nothing but its present state, another
+    child neither rows nor tokens and cost, which the parent has from its end on.
+    """
+    found = _of_job(k, own or ((JOB, k.terms.job),))
+    if k.terms.shard:
+        return (each for each in found if each.name in _OF_SHARD)
+    if "~" in k.terms.job:
+        return (each for each in found if not each.name.startswith(_OF_PARENT))
+    return found
+
+
+def _of_job(k: State, own: Labels) -> Iterator[NumberSample]:
     tally, ledger, limits = k.tally, k.ledger, k.terms.limits
+    # K of a job with shards counts what its shards report, attempts by their failures alone
+    answered = tally.answered if k.shards else k.successes
 
     def by(name: str, attribute: str, values: dict[str, int]) -> Iterator[NumberSample]:
         for value, count in values.items():
@@ -29,7 +43,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
         "cortex.calls", OUTCOME,
         {"answered": tally.answered, "reused": ledger.reused_calls, "failed": tally.calls_failed},
     )  # fmt: skip
-    yield from by("cortex.attempts", KIND, {"answered": k.successes, **_NO_FAILURES, **_by_kind(tally.failures)})
+    yield from by("cortex.attempts", KIND, {"answered": answered, **_NO_FAILURES, **_by_kind(tally.failures)})
     refused = tally.rows_refused
     yield from by(
         "cortex.rows", OUTCOME, {"succeeded": tally.succeeded, "failed": tally.failed - refused, "refused": refused}
@@ -49,6 +63,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
         "cortex.cost.cap": None if limits.max_cost_nusd is None else usd(limits.max_cost_nusd),
         "cortex.tokens.cap": limits.max_job_tokens, "cortex.tokens.committed": ledger.committed_tokens,
         "cortex.rows.expected": rows_expected(k), "cortex.rows.unreadable": unreadable_rows(k),
+        "cortex.calls.open": max(0, tally.calls - tally.answered - ledger.reused_calls - tally.calls_failed),
         "cortex.calls.in_flight": len(k.flights), "cortex.queue": k.offered, "cortex.permits": k.permits,
         "cortex.job.deadline": limits.deadline_at_s, "cortex.job.blocked": int(blocked_now(k)),
     }  # fmt: skip
@@ -79,6 +94,8 @@ def rows_by_ending(tally: JobCounters) -> dict[str, int]:
     return counts
 
 
+_OF_SHARD = frozenset({"cortex.calls.in_flight", "cortex.queue", "cortex.permits"})
+_OF_PARENT = ("cortex.rows", "cortex.cost", "cortex.tokens", "cortex.job.label")
 _NO_FAILURES = {str(kind): 0 for kind in FailureKind}
 """Kinds of failure, each at 0: the rise of a counter is seen only from its first sample on."""
 _NOT_WHOLE = tuple(str(ending) for ending in Ending if ending is not Ending.WHOLE)

@@ -17,6 +17,7 @@ from actors.observability.metrics.cluster_samples import of_cluster
 from actors.observability.metrics.job_ends import KeptEnds
 from actors.observability.metrics.job_meter import JobMeter, Sampled, nobody
 from actors.observability.metrics.samples import MetricSamples
+from actors.observability.metrics.shard_fold import ShardFold
 from actors.ports.telemetry import ClusterObserver
 from cortex.scheduler.state import SchedulerState
 
@@ -55,6 +56,7 @@ class Metrics:
         self._sampled = sampled
         self._ceiling = CardinalityLimit(series_max)
         self._exported = CardinalityLimit(series_max)
+        self._fold, self._fold_exported = ShardFold(), ShardFold()
         self._meters: dict[str, JobMeter] = {}
         self._last: dict[str, MetricSamples] = {}
         """Last samples of ended jobs, until they are exported once more."""
@@ -92,7 +94,7 @@ class Metrics:
         found = MetricSamples(self._began_s)
         if self._cluster is not None:
             found.points += of_cluster(self._cluster)
-        for meter in self._meters.values():
+        for meter in list(self._meters.values()):  # a channel that ends leaves in another thread
             found.points += meter.points()
             found.spreads += meter.spreads()
             found.since_s[meter.job] = meter.began_s
@@ -103,7 +105,8 @@ class Metrics:
                 found.spreads += each.spreads
                 found.since_s[job] = each.began_s
         found.points += self.ends.points(self._epoch_of, found.since_s)
-        return (self._exported if for_good else self._ceiling).under(found)
+        ceiling, fold = (self._exported, self._fold_exported) if for_good else (self._ceiling, self._fold)
+        return ceiling.under(fold.folded(found))
 
     def read_elsewhere(self) -> MetricSamples | None:
         """Return ``read(for_good=True)``, called from another thread; None if the event loop does not answer within
@@ -149,8 +152,13 @@ class Metrics:
         if self._meters.get(meter.job) is not meter:
             return
         del self._meters[meter.job]
+        if not (self._exports or "~" in meter.job):
+            return
+        last = list(meter.spreads())
+        self._fold.note(last)
+        self._fold_exported.note(last)
         if self._exports and len(self._last) < LAST_KEPT:
-            self._last[meter.job] = MetricSamples(meter.began_s, list(meter.points()), list(meter.spreads()))
+            self._last[meter.job] = MetricSamples(meter.began_s, list(meter.points()), last)
 
 
 def decoded(blob: bytes) -> MetricSamples | None:

@@ -13,6 +13,7 @@ from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.registry import decoded
 from actors.observability.metrics.samples import MetricSamples, together
+from actors.observability.metrics.shard_fold import ShardFold
 from actors.ports.runtime import Runtime
 
 ANSWER_S = 5.0
@@ -43,7 +44,7 @@ class ScrapeServer:
         self._address, self._resource = text, resource
         self._host, self._port = place_of(text)
         self._ask: Ask | None = None
-        self._ceiling = CardinalityLimit()
+        self._ceiling, self._fold = CardinalityLimit(), ShardFold()
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> str:
@@ -75,7 +76,7 @@ class ScrapeServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         found = await self._ask() if self._ask is not None else []
-        readings = self._ceiling.under(together(found))
+        readings = self._ceiling.under(self._fold.folded(together(found)))
         body, kind = await asyncio.to_thread(page, readings, self._resource, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": kind})
 
