@@ -41,9 +41,9 @@ class ShardFold:
     def folded(self, samples: MetricSamples) -> MetricSamples:
         """Return the samples with those of shards folded into their jobs. Shards without their job stay as they are."""
         noted, self._noted = self._noted, []
-        for each in noted:
-            self._take(each)
-        told = {_root(each.labels) for each in [*samples.points, *samples.spreads]}
+        for last in noted:
+            self._take(last)
+        told = {_root(each.labels) for each in samples.points} | {_root(each.labels) for each in samples.spreads}
         if told <= {None} and not self._latest:
             return samples  # no shards: the usual case
         jobs = {dict(each.labels).get(JOB, "") for each in samples.points if each.name == "cortex.rows.expected"}
@@ -57,9 +57,9 @@ class ShardFold:
             before = whole.get(key)
             whole[key] = each.value if before is None else _both(each.name, before, each.value)
         spreads = [each for each in samples.spreads if _root(each.labels) not in self._jobs]
-        for each in samples.spreads:
-            if _root(each.labels) in jobs:
-                self._take(each)
+        for part in samples.spreads:
+            if _root(part.labels) in jobs:
+                self._take(part)
         points = [NumberSample(name, labels, value) for (name, labels), value in whole.items()]
         return MetricSamples(samples.began_s, points, _added([*spreads, *self._kept(jobs)]), samples.since_s)
 
