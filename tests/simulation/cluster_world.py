@@ -111,6 +111,7 @@ class World:
             self.loop.kept.append(asyncio.all_tasks(self.loop))  # type: ignore[arg-type]
         self.loop.kept.append(life.parked)
         self.watch.died(life)
+        self.disk.named_again(life.name.removeprefix("channel:"))  # an operator brings it back before the next run
         self.transport.hang_up(life)
         if self.lives.get(life.name) is not life:
             return

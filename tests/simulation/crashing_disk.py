@@ -5,10 +5,12 @@ end.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.journal.journal import Journal, NoSuchJob
+from actors.journal.journal import Journal, NoSuchJob, StoreError
 from actors.journal.reply_index import ReplyCache
 from actors.journal.sqlite.reply_index import FileReplyIndex
 from actors.journal.sqlite.storage import FileStorage
@@ -59,6 +61,17 @@ class _Connection:
         """Do nothing: committed data stays."""
 
 
+class SimStorage(FileStorage):
+    """Storage in a database whose name may be taken away while it is open."""
+
+    disk: Any = None
+
+    def see_stands(self) -> None:
+        """Give the database its name again, if it has lost it. Raises ``StoreError`` then, as for a file."""
+        if self.disk.named_again(self.job):
+            raise StoreError(f"{self.path} was removed while the job ran: it was written there again, whole, then resume")
+
+
 class SimJournal(Journal):
     """Journal that reports each append to the watch."""
 
@@ -87,6 +100,10 @@ class Disk:
         self._dbs: dict[str, sqlite3.Connection] = {}
         self._watch = watch
         self.fatal: dict[str, str] = {}
+        self.flipped: dict[str, list[tuple[str, int, bytes, bytes]]] = {}
+        """By job: table, row, and bytes before and after each bit that has flipped."""
+        self.unnamed_s: dict[str, float] = {}
+        """By job: time at which something took away the name of its journal."""
 
     def db(self, name: str) -> sqlite3.Connection:
         """Return a database by its name, created if there is none."""
@@ -104,8 +121,44 @@ class Disk:
         made = SimJournal.__new__(SimJournal)
         made.watch = self._watch
         db: Any = _Connection(self.db(job), life, self)
-        made.__init__(FileStorage(_FOLDER / f"{job}.sqlite", db=db))  # type: ignore[misc]
+        storage = SimStorage(_FOLDER / f"{job}.sqlite", db=db)
+        storage.disk = self
+        made.__init__(storage)  # type: ignore[misc]
         return made
+
+    def flip(self, job: str, draw: Callable[[], float]) -> str:
+        """Flip one bit of a record, drawn at random. Return where."""
+        tables = ("turns", "snapshots", "pieces")
+        found = [self.db(job).execute(f"SELECT rowid, blob FROM {table} ORDER BY rowid").fetchall() for table in tables]
+        table, rows = [pair for pair in zip(tables, found, strict=True) if pair[1]][int(draw() * sum(map(bool, found)))]
+        row, blob = rows[int(len(rows) * draw())]
+        place = int(8 * len(blob) * draw())
+        after = bytearray(blob)
+        after[place // 8] ^= 1 << place % 8
+        self.flipped.setdefault(job, []).append((table, row, blob, bytes(after)))
+        self._put(job, table, row, bytes(after))
+        return f"bit {place} of record {row} of its {table}"
+
+    def _put(self, job: str, table: str, row: int, blob: bytes) -> None:
+        self.db(job).execute(f"UPDATE {table} SET blob = ? WHERE rowid = ?", (blob, row))
+
+    @contextmanager
+    def as_written(self, job: str) -> Iterator[None]:
+        """Context in which the flipped bits of a job are as they were written, for the watch."""
+        flips = self.flipped.get(job, [])
+        for table, row, before, _ in reversed(flips):
+            self._put(job, table, row, before)
+        yield
+        for table, row, _, after in flips:
+            self._put(job, table, row, after)
+
+    def unname(self, job: str, now_s: float) -> None:
+        """Take away the name of a job's journal, as unlink(2) does: who has it open writes on."""
+        self.unnamed_s[job] = now_s
+
+    def named_again(self, job: str) -> bool:
+        """Give a journal its name again. Return whether it had lost it."""
+        return self.unnamed_s.pop(job, None) is not None
 
     def jobs(self) -> list[str]:
         """Return the names of jobs that have a journal."""

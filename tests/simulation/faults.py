@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.simulation.invariants import awake
 from tests.simulation.loop import NOBODY, Life
 from tests.simulation.scenario import Trouble
 
@@ -148,6 +149,29 @@ class Faults:
         node.wall_offset_s += by_s
         node.set_s = self._loop.time()
         self._world.tell(f"the clock of {node.name} jumps by {by_s:.1f} s")
+
+    # -- the disk ------------------------------------------------------------------------------------------------------
+
+    def _journal_of(self, trouble: Trouble) -> str:
+        """Return a batch with a journal: those of jobs with child jobs are read by others too."""
+        jobs = [job.name for job in self._world.plan.jobs if job.program == "batch" and job.shards == 1]
+        found = [job for job in jobs if job in self._world.disk.jobs()]
+        return found[int(trouble.amount * len(found))] if found else ""
+
+    def bit_flips(self, trouble: Trouble) -> None:
+        """Flip a bit in the journal of a job."""
+        job = self._journal_of(trouble)
+        if job and self._world.watch.job(job).seq:
+            where = self._world.disk.flip(job, self._chance.random)
+            self._world.tell(f"a bit of the journal of {job} flips: {where}")
+
+    def unlinked(self, trouble: Trouble) -> None:
+        """Remove the journal of a job whose channel runs."""
+        job = self._journal_of(trouble)
+        life = self._world.lives.get(f"channel:{job}")
+        if life is not None and not life.halted and awake(life):
+            self._world.tell(f"the journal of {job} is removed")
+            self._world.disk.unname(job, self._loop.time())
 
     # -- the provider --------------------------------------------------------------------------------------------------
 

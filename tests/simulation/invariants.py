@@ -32,6 +32,9 @@ CHECK_EVERY = 37
 constant."""
 FOR_GOOD = ("over_budget", "max_failed", "deadline")
 """Reasons for which a job may end partial without being resumed."""
+LOST_S = 25.0
+"""Seconds after which a channel that takes turns must have noticed that its journal was removed: it looks each second,
+and may stand still between its look and its commit."""
 MISSING = object()
 """Placeholder of the result of a row that is asked again, with results in input order."""
 
@@ -187,6 +190,9 @@ class Watch:
         self._compare(record)
         if seq != record.seq:
             self.say(f"{job}: turn {seq} was written as number {record.seq}")
+        unnamed_s = self._world.disk.unnamed_s.get(job)
+        if unnamed_s is not None and self._loop.time() > unnamed_s + LOST_S:
+            self.say(f"{job} writes on {self._loop.time() - unnamed_s:.0f} s after its journal was removed")
 
     def _compare(self, record: JobWatch) -> None:
         """Check that the channel's K is what its journal implies."""
@@ -234,8 +240,9 @@ class Watch:
         """Read remembered replies from the journal, as a replay does."""
         if not any(type(event) is events.ReplyRecalled and event.reply is None for b in turn.batches for event in b):
             return turn
-        reader = self._world.disk.journal(record.name, Life("watch", None))
-        return reader._filled(turn)  # type: ignore[no-any-return]
+        disk = self._world.disk
+        with disk.as_written(record.name):
+            return disk.journal(record.name, Life("watch", None))._filled(turn)  # type: ignore[no-any-return]
 
     def _reopened(self, record: JobWatch, turn: events.Turn, held: dict[int, Any]) -> None:
         """Mark the results of reopened rows as missing. ``held``: results that waited for their turn before."""
@@ -344,6 +351,12 @@ class Watch:
         """Check after the end of a job and of faults that every result is present once."""
         record = self.job(name)
         k = record.k
+        if sink.outcome == "damaged":
+            if not self._world.disk.flipped.get(name):
+                self.say(f"{name} is told to be damaged, and no bit has flipped: {sink.why}")
+            return
+        if name in self._world.disk.unnamed_s:
+            self.say(f"{name} has ended, and its journal has no name")
         if k is None or not k.outcome:
             self.say(f"{name} did not finish: {_why(k)}")
             return

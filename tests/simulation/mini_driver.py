@@ -71,8 +71,11 @@ class SimDriver:
                 await self._begin()
                 if await self._follow() and not await self._again():
                     break
-            except (PeerGone, StoreError, ClusterError):
-                pass  # the channel ended itself, was fenced, or its disk was full: begin anew
+            except (PeerGone, StoreError, ClusterError) as error:
+                if "damaged" in str(error) and isinstance(error, StoreError):
+                    self._sink.outcome, self._sink.why = "damaged", str(error)
+                    break  # a person must look, or bring back a backup
+                # the channel ended itself, was fenced, or its disk was full: begin anew
             await asyncio.sleep(LOOK_S)
         await self._runtime.end_actor(f"channel:{self._terms.job}")
 

@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from actors.branch import branch
+from actors.journal import journal
+from cortex.journal import seals
 from cortex.state import route_share
 from cortex.values import ledger
 from cortex.values.reply import Reply
 from policies.estimates import bill_excess
-from tests.simulation.mutations import Patch, planted
+from tests.simulation.mutations import Patch, planted, troubled
 from tests.simulation.scenario import Plan
 
 
@@ -21,6 +23,20 @@ def _over(made: Plan) -> bool:
 
 def _shaped(made: Plan) -> bool:
     return made.provider.shapes > 0 and any(job.program == "batch" for job in made.jobs)
+
+
+@planted("a bit that flips in a journal is noticed where it is read", 208, likely=troubled("bit_flips"))
+def seals_not_checked(patch: Patch) -> None:
+    def opened(number: int, record: bytes) -> tuple[bytes, int, int]:
+        before, own = seals._SEAL.unpack_from(record, len(record) - seals.SEAL_BYTES)
+        return record[: -seals.SEAL_BYTES], before, own
+
+    patch.setattr(seals, "opened", opened)
+
+
+@planted("a journal that was removed while its job runs is noticed", 1, likely=troubled("unlinked"))
+def removed_journal_not_noticed(patch: Patch) -> None:
+    patch.setattr(journal.Journal, "see_stands", lambda self: None)
 
 
 @planted("a bill above its bound is noted", 35, likely=_over)

@@ -153,7 +153,9 @@ def plan(seed: int) -> Plan:
     _hostile(random.Random(f"{seed}/hostile"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
-    made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
+    disks = _disks(random.Random(f"{seed}/disks"), made)
+    troubles = (*_troubles(chance, made), *_aimed(more, made), *disks)
+    made.troubles_at = sorted(troubles, key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
         made.idle_s = 600.0
     return made
@@ -304,6 +306,16 @@ def _aimed(chance: random.Random, made: Plan) -> list[Trouble]:
         return [first, Trouble(at_s, kind, "cortex", 12.0, amount)]
     who = "branch" if kind == "hung" else who
     return [Trouble(at_s, kind, who, 6.0, amount)]
+
+
+def _disks(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return faults of the disk, in every tenth world: a bit that flips, with a crash that lets it be read; a journal
+    that is removed."""
+    at_s, amount, kind = chance.uniform(0.0, made.quiet_s), chance.random(), chance.choice(("bit_flips", "unlinked"))
+    if chance.random() > 0.1 or made.branches > LARGE_EVERY:
+        return []
+    more = [Trouble(at_s + chance.uniform(0.1, 3.0), "crash", "channel", 2.0, chance.random())]
+    return [Trouble(at_s, kind, "", 1.0, amount), *(more if kind == "bit_flips" else [])]
 
 
 def without_faults(made: Plan) -> Plan:
