@@ -11,10 +11,11 @@ ahead of the job's time. The entrance of time into K is ``Channel._turn``; nothi
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from actors.journal.journal import Journal
-from actors.ports.runtime import Runtime
 
 FACT = "clock"
 """Name of the fact in the journal."""
@@ -26,6 +27,19 @@ LOOK_S = 1.0
 """Seconds between two comparisons of the clocks."""
 LOOK_FAR_S = 5.0
 """Seconds at most until a job that waits for its deadline compares the clocks again."""
+
+
+class Clocks(Protocol):
+    """Clocks of one machine, as a runtime has them."""
+
+    def now_s(self) -> float:
+        """Return wall time, in seconds since 1970."""
+
+    def steady_s(self) -> float:
+        """Return the seconds since the machine was started."""
+
+    def boot_id(self) -> str:
+        """Return the id of that start."""
 
 
 class KeptClock(msgspec.Struct, frozen=True):
@@ -59,7 +73,7 @@ class JobClock:
 
     __slots__ = ("_ahead_s", "_base_s", "_look_s", "_steady_s", "_wall_s")
 
-    def __init__(self, runtime: Runtime, base_s: float, ahead_s: float = 0.0) -> None:
+    def __init__(self, runtime: Clocks, base_s: float, ahead_s: float = 0.0) -> None:
         self._steady_s, self._wall_s = runtime.steady_s, runtime.now_s
         self._base_s, self._ahead_s, self._look_s = base_s, ahead_s, 0.0
 
@@ -84,7 +98,7 @@ class JobClock:
         return abs(self._wall_s() - self.now_s() - self._ahead_s) >= STEP_S
 
 
-def clock_of(runtime: Runtime, journal: Journal, last: tuple[float, float], idle_s: float | None) -> JobClock:
+def clock_of(runtime: Clocks, journal: Journal, last: tuple[float, float], idle_s: float | None) -> JobClock:
     """Return the clock of a job whose epoch was just taken, and note its offset in the journal. Raises ``StoreError``.
     """
     found, boot = journal.meta(FACT), runtime.boot_id()

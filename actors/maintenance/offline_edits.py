@@ -8,6 +8,8 @@ from contextlib import closing
 from itertools import islice, takewhile
 from typing import Any
 
+from actors.channel.job_clock import clock_of
+from actors.common import boot_clock
 from actors.common.process_owner import owner_record, this_owner
 from actors.history import final_state
 from actors.history.catalog import as_it_was, in_use_message, last_state
@@ -43,10 +45,11 @@ def amend(folder: StateFolder, job: str, batch_of: Callable[[int, State], list[e
 
 
 def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+    idle_s = source.idle_s()
     epoch = source.take_epoch(owner_record(this_owner("inline")))
     ended = final_state.read(source)
     if ended is not None and final_state.stands(ended.k.outcome, batch := batch_of(epoch, ended.k)):
-        turn = _turn(ended.k, batch)
+        turn = _turn(source, idle_s, ended.k, batch)
         final_state.fold(ended.k, turn)
         _append(source, ended.k, turn)
         return ended.k
@@ -55,7 +58,7 @@ def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event
     turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
     k = codec.replay(k, turns, loaded)
     codec.put_right(k, source.account(source.seq))
-    turn, program = _turn(k, batch_of(epoch, k)), loaded(k.terms)
+    turn, program = _turn(source, idle_s, k, batch_of(epoch, k)), loaded(k.terms)
     step(k, program, turn)
     seq = _append(source, k, turn)
     JournalRedaction(source, k).look(k, seq)
@@ -64,13 +67,24 @@ def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event
     return k
 
 
-def _turn(k: State, batch: list[events.Event]) -> events.Turn:
-    return events.Turn(max(k.at_s, time.time()), (tuple(batch),))
+class _Machine:
+    """Clocks of this machine, in place of a runtime's."""
+
+    now_s = staticmethod(time.time)
+    steady_s = staticmethod(boot_clock.steady_s)
+    boot_id = staticmethod(boot_clock.boot_id)
+
+
+def _turn(source: Journal, idle_s: float | None, k: State, batch: list[events.Event]) -> events.Turn:
+    """Return the turn at the job's own time, as a channel would take it: the clock of this machine may be any."""
+    clock = clock_of(_Machine(), source, (k.at_s, k.ahead_s), idle_s)
+    at_s = max(k.at_s, clock.now_s())
+    return events.Turn(at_s, (tuple(batch),), b"", clock.ahead_s(at_s))
 
 
 def _append(source: Journal, k: State, turn: events.Turn) -> int:
     batches = map(codec.encode_batch, turn.batches)
-    return source.append([codec.encode_turn(turn.at_s, batches, codec.encode_account(k))])
+    return source.append([codec.encode_turn(turn.at_s, batches, codec.encode_account(k), ahead_s=turn.ahead_s)])
 
 
 def loaded(terms: JobTerms) -> Program:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from actors.channel.job_clock import JobClock, KeptClock, base_at
+from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
+from actors.maintenance import offline_edits
 from actors.runtime.inline import InlineRuntime
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
@@ -149,3 +152,25 @@ async def test_a_turn_of_a_machine_whose_clock_is_not_set_costs_no_byte(tmp_path
     with closing(StateFolder(tmp_path).journal("j")) as source:
         assert {turn.ahead_s for _, turn in source.turns()} == {0.0}
         assert {blob[0] for _, blob in source.blobs(source.seq)} == {0x93}
+
+
+@pytest.mark.parametrize("step_s", STEPS)
+def test_an_edit_of_a_job_at_rest_is_made_at_the_time_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """An edit on a machine that is a year ahead would take each pending submission for settled, and each wait for over."""
+
+    async def half() -> None:
+        model = FunctionModel()
+        one = Run(tmp_path, model, source=ListSource(rows(9)), limits=Limits(deadline_at_s=time.time() + 10 * YEAR_S))
+        await one.crash_after(lambda: len(model.complete) > 3)
+
+    asyncio.run(half())
+    folder, real_s = StateFolder(tmp_path), time.time
+    monkeypatch.setattr(offline_edits._Machine, "now_s", staticmethod(lambda: real_s() + step_s))
+    before = last_state(folder, "j")
+    after = offline_edits.set_limits(folder, "j", "ann", before.terms.limits)
+    assert 0.0 <= after.at_s - before.at_s < 60.0
+    assert abs(after.ahead_s - step_s) < 2.5
+    again = last_state(folder, "j")
+    assert (again.at_s, again.ahead_s) == (after.at_s, after.ahead_s)
