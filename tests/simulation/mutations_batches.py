@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from actors.channel.batches import submissions as batches
 from cortex.loop import batch_submissions, event_handlers
 from cortex.state import events
 from cortex.values.batch_record import SubmissionStatus
+from tests.simulation.loop import LIFE
 from tests.simulation.mutations import Patch, planted
 from tests.simulation.scenario import Plan
 
@@ -35,15 +37,15 @@ def submitted_before_intent(patch: Patch) -> None:
         k = self._state()
         rows = tuple(
             batches.BatchRequest(batch_submissions.custom_id(k, k.flights[key]), call.body)
-            for key, call in calls.items()
+            for key, call in calls.items() if key in k.flights
         )
 
-        async def submit(_: int) -> None:
-            told = await self._orders.ask(place, batch_executor.ClockOrder())
-            if told is not None and told.clock:
-                await self._orders.ask(place, batch_executor.SubmitOrder(rows, told.clock_s + 60.0, told.clock))
-
-        self._begin("hasty", self._next, submit)
+        lives = LIFE.get().node.world.lives
+        name = next((name for name in self._orders._names() if name in lives), "")
+        if name:
+            until_s = asyncio.get_running_loop().time() + lives[name].node.up_s + 60.0
+            order = batch_executor.SubmitOrder(rows, until_s, lives[name].seat._actor.incarnation)
+            self._begin("hasty", self._next, lambda _: self._orders.ask(place, order))
         intend(self, place, calls, newest, newest_s)
 
     patch.setattr(batches.SubmissionTracker, "_intend", hasty)
