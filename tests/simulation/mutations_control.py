@@ -129,7 +129,7 @@ def limit_ignored(patch: Patch) -> None:
     patch.setattr(leases, "_free", lambda state, pool: 1_000)
 
 
-@planted("nothing is begun under a lease that has run out", 130, likely=_cut)
+@planted("nothing is begun under a lease that has run out", 892, likely=_cut)
 def lease_expiry_ignored(patch: Patch) -> None:
     patch.setattr(lease.Lease, "run_out", lambda self: [])
 
