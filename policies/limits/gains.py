@@ -47,6 +47,8 @@ SPARE: Final = 1.07
 """Calls in flight for each one that is worked on, as `told_queue.QUEUE`."""
 HELD_ANSWERS: Final = 48.0
 """Answers between two readings while the number is held, at least."""
+FADES: Final = 128.0
+"""Answers over which a mean duration fades at least."""
 TRIAL_AFTER: Final = 2
 """Readings until the first trial of more; then twice as many, up to `TRIAL_AFTER_MAX`."""
 TRIAL_AFTER_MAX: Final = 64
@@ -102,7 +104,8 @@ def follow(gains: Gains, waiting: Waiting, at_s: float, in_flight: float, growin
     served = min(max(in_flight * gains.before_s / mean_s, gains.before), in_flight) if more else in_flight
     before, gains.before = gains.before, 0.0
     if more:
-        return max(before, min(SPARE * served, in_flight)), False
+        spare = SPARE if growing else 1.0  # a number that was held has it already
+        return max(before, min(spare * served, in_flight)), False
     if follows > FREE:
         gains.least_s = gains.before_s
         return _compare(gains, before, gains.before_s, gains.before_error, GROWTH * before), True

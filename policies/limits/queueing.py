@@ -96,6 +96,17 @@ EXPLAINED: Final = 0.15
 """Share from which time is not said not to follow tokens, however many answers there are."""
 EXPLAINED_ANSWERS: Final = 16
 """Answers below which nothing is said of it."""
+APART: Final = 0.15
+"""Difference of two numbers of calls in flight, of their logarithms, from which what is done at them is compared for
+that: chance is as large at less."""
+VARIED: Final = 0.15
+"""Standard deviation of durations that sizes do not explain, as a share of them, from which a wait is not read from a
+few answers."""
+VARIED_ANYHOW: Final = 0.3
+"""The same where some of the calls may have waited, as long as sizes explain less than `MOSTLY`."""
+MOSTLY: Final = 0.7
+CERTAIN: Final = 2.0
+"""Standard errors of a wait with `START` calls in flight, by which it is one all the same."""
 FIRST_ANSWERS: Final = 24
 """Answers with `START` calls in flight before growth ends there."""
 TRIAL_AFTER: Final = 8
@@ -180,10 +191,12 @@ def observe(
     is in flight, else nothing is learnt.
     """
     waiting = queue.waiting
+    if queue.gains is not None:
+        if samples and waits.take(waiting, at_s, in_flight, samples, prompts, gains.FADES):
+            return _by_gains(queue, queue.gains, at_s, in_flight)
+        return in_flight
     if not samples or not waits.take(waiting, at_s, in_flight, samples, prompts):
         return in_flight
-    if queue.gains is not None:
-        return _by_gains(queue, queue.gains, at_s, in_flight)
     # Few answers are enough where none counts that was begun with the change.
     if queue.growing:
         enough, rounds = (5.0, 0.45) if in_flight >= waits.LATE_CALLS else (max(2.0, 0.3 * in_flight), 0.85)
@@ -198,7 +211,7 @@ def observe(
     if queue.before:
         now.gain = in_flight / queue.before * waits.shortened(now, queue.before_s, queue.before_size)
         follows = math.log(now.gain) / math.log(in_flight / queue.before)
-    if (in_flight <= START or follows > gains.FREE) and _tells_nothing(now):
+    if _tells_nothing(queue, in_flight, now, follows):
         queue.gains, queue.growing, queue.before = Gains(), True, 0.0
         return _by_gains(queue, queue.gains, at_s, in_flight)
     wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
@@ -211,6 +224,8 @@ def observe(
             factor = waits.settle(waiting, now.per_token_s, now.wait_s)
         else:  # those that waited are answered the later the longer they are, which makes tokens seem quicker
             waiting.per_token_s += LEARNS * (now.per_token_s - waiting.per_token_s)
+        if queue.growing and wanted > in_flight:
+            waits.calm(waiting)
         queue.before, queue.before_wait_s = in_flight, now.wait_s
         queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
         queue.trial = trial
@@ -311,16 +326,22 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
     return in_flight
 
 
-def _tells_nothing(now: WaitReading) -> bool:
-    """Return True if time does not follow tokens: then a wait cannot be told from work.
+def _tells_nothing(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> bool:
+    """Return True if a wait cannot be told from work: time does not follow tokens, or varies too much besides.
 
     By all answers so far, since chance lets a search that reads nothing but noise leave any number of calls in flight.
+    With more than `START`, calls that wait make durations vary too: there nothing is said unless more gets done.
     """
-    if now.compared < EXPLAINED_ANSWERS:
+    more = follows > gains.FREE and abs(math.log(in_flight / queue.before)) > APART
+    if now.compared < EXPLAINED_ANSWERS or (in_flight > START and not more):
         return False
     correlation = math.sqrt(max(now.explained, 0.0))
     least = math.atanh(math.sqrt(ONE_SLOT)) - SURE / math.sqrt(now.compared - 2)
-    return now.explained < EXPLAINED and math.atanh(correlation) < least
+    if now.explained < EXPLAINED and math.atanh(correlation) < least:
+        return True
+    if in_flight > START:
+        return now.varied_calm > VARIED or (now.varied > VARIED_ANYHOW and now.explained < MOSTLY)
+    return now.compared >= FIRST_ANSWERS and now.varied > VARIED and now.besides <= QUIET + CERTAIN * now.besides_error
 
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:

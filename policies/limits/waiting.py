@@ -69,6 +69,8 @@ LATE_ROUNDS: Final = 5.0
 count at once."""
 AROUND_ANSWERS: Final = 256.0
 """Answers over which what they tell of time and tokens fades."""
+CALM_ANSWERS: Final = 6.0
+"""Answers of which none waited, less one for each number of calls in flight, from which their variance is known."""
 TINY: Final = 1e-9
 """Variance of prompts that have one length, which divides."""
 LATE_CALLS: Final = 48.0
@@ -174,6 +176,8 @@ class Waiting(msgspec.Struct, array_like=True):
     around: LengthSums = field(default_factory=LengthSums)
     """Sums over the answers before the last change, of what each differs by from the mean at its number of calls in
     flight. Seconds are shares of that mean."""
+    calm: LengthSums = field(default_factory=LengthSums)
+    """The same over answers of which none waited."""
 
 
 class WaitReading(msgspec.Struct):
@@ -202,6 +206,14 @@ class WaitReading(msgspec.Struct):
     answers of one length: 0 if durations vary all the same, and 1 otherwise."""
     compared: float
     """Answers that tell this share, less one for each number of calls in flight."""
+    varied: float
+    """Standard deviation of durations that sizes do not explain, as a share of them, over all these answers."""
+    besides: float
+    """Share of durations that is not in proportion to lengths, over all these answers."""
+    besides_error: float
+    """Standard error of that."""
+    varied_calm: float
+    """The same over those of which none waited; 0: not known."""
     steady: bool
     """True if what seems to be a wait hardly varies: then it is a fixed time, since a wait is what is left of the calls
     before."""
@@ -226,9 +238,13 @@ def note(waiting: Waiting, samples: Sequence[tuple[float, int]], prompts: Sequen
 
 
 def take(
-    waiting: Waiting, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int]
-) -> bool:
-    """Take in the answers of a report; return False if none of them was begun since the last change."""
+    waiting: Waiting, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int],
+    fades: float = 0.0,
+) -> bool:  # fmt: skip
+    """Take in the answers of a report; return False if none of them was begun since the last change.
+
+    `fades`: answers over which those since the last change fade at least; 0: the usual ones.
+    """
     note(waiting, samples, prompts)
     silent_s = at_s - waiting.heard_s
     if waiting.latency_s and silent_s > STALLED_S + waiting.latency_s * max(
@@ -244,7 +260,7 @@ def take(
     if not new.count:
         return False
     _fade(waiting.lengths, many, new)
-    _fade(waiting.level, min(max(in_flight, 12.0 if in_flight > START else 48.0), 256.0), new)
+    _fade(waiting.level, min(max(in_flight, fades, 12.0 if in_flight > START else 48.0), 256.0), new)
     waiting.fresh += int(new.count)
     waiting.latency_s = waiting.level.s / waiting.level.count
     return True
@@ -268,7 +284,7 @@ def begin_anew(waiting: Waiting, at_s: float, in_flight: float) -> None:
     quick = waiting.latency_s < LATE_ROUNDS * LATE_S
     late_s = LATE_S if quick or (in_flight >= LATE_CALLS and not _alike(waiting)) else 0.0
     if waiting.level.count > 1:
-        _fade(waiting.around, AROUND_ANSWERS, _differences(waiting.level))
+        _fade(waiting.around, AROUND_ANSWERS, _differences(waiting, waiting.level))
     waiting.from_s, waiting.fresh, waiting.level = at_s + late_s, 0, LengthSums()
 
 
@@ -299,13 +315,16 @@ def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     usual_s = s + line.per_token_s * (size - x)
     share_known = max(0.0, 1 - (known_s * x + waiting.fixed_s) / s)
     around = _all_differences(waiting)
-    _, explained = _fit(around, waiting.lengths)
+    fit = _fit(around, waiting.lengths)
+    explained = fit.explained
     if _alike(waiting):
         explained = 0.0 if around.ss > NOISY**2 * around.count else 1.0
     steady = not even and _is_steady(waiting, wait_s)
+    besides, besides_error = _besides(waiting, around, fit)
+    quiet = _fit(waiting.calm, lengths).varied if waiting.calm.count >= CALM_ANSWERS else 0.0
     return WaitReading(
         wait_s / usual_s, wait_s, usual_s, size, line.per_token_s, s, x, share_known, even, explained, around.count,
-        steady, error=line.error_s / usual_s, noise=line.noise_s / s,
+        fit.varied, besides, besides_error, quiet, steady, error=line.error_s / usual_s, noise=line.noise_s / s,
     )  # fmt: skip
 
 
@@ -351,11 +370,11 @@ def _line(
     return Line(per_token_s, prompt_s, besides_s, math.sqrt(off / n * var), math.sqrt(max(left, 0.0)))
 
 
-def _differences(sums: LengthSums) -> LengthSums:
-    """Return the sums of what answers differ by from their mean, with seconds as shares of the mean."""
+def _differences(waiting: Waiting, sums: LengthSums) -> LengthSums:
+    """Return the sums of what answers differ by from their mean, with seconds as shares of those of usual lengths."""
     c, now = sums.count, _moments(sums, 0.0)
     nm = sums.nm / c - (now.x - 1) * now.m
-    s = max(now.s, TINY)
+    s = max(now.s * _size(waiting.lengths, waiting.prompt_weight) / _size(sums, waiting.prompt_weight), TINY)
     found = LengthSums(max(c - 1, 0.0), nn=c * now.xx, mm=c * now.mm, nm=c * nm)
     found.sn, found.sm, found.ss = c * now.xs / s, c * now.ms / s, c * now.ss / s**2
     return found
@@ -365,24 +384,44 @@ def _all_differences(waiting: Waiting) -> LengthSums:
     """Return these sums over the answers before the last change and since."""
     found = msgspec.structs.replace(waiting.around)
     if waiting.level.count > 1:
-        _fade(found, AROUND_ANSWERS, _differences(waiting.level))
+        _fade(found, AROUND_ANSWERS, _differences(waiting, waiting.level))
     return found
 
 
-def _fit(around: LengthSums, lengths: LengthSums) -> tuple[float, float]:
-    """Return what is left of the squared differences of durations once both lengths explain them, and the share of the
-    variance that they explain (coefficient of determination, adjusted for their number)."""
+class Fit(msgspec.Struct):
+    """Differences of durations, as shares of their mean, over those of both lengths."""
+
+    per_n: float
+    """Share of an answer token."""
+    per_m: float
+    """Share of a prompt token."""
+    varied: float
+    """Standard deviation of what lengths do not explain."""
+    explained: float
+    """Share of the variance that they explain (coefficient of determination, adjusted for their number)."""
+
+
+def _fit(around: LengthSums, lengths: LengthSums) -> Fit:
+    """Return what both lengths explain of durations."""
     c, n, m = around.count, lengths.n / lengths.count, lengths.m / lengths.count
     nn, mm = around.nn + ALIKE * (n + 1) ** 2 * c, around.mm + (ALIKE * m * m + TINY) * c
     det = nn * mm - around.nm**2
     if c < 1 or det <= 0 or around.ss <= 0:
-        return around.ss, 0.0
+        return Fit(0.0, 0.0, math.sqrt(max(around.ss, 0.0) / max(c, 1.0)), 0.0)
     per_n, per_m = (around.sn * mm - around.sm * around.nm) / det, (around.sm * nn - around.sn * around.nm) / det
     left = around.ss
     if per_n > 0 or per_m > 0:
         left -= max(per_n * around.sn + per_m * around.sm, 0.0)
-    left *= c / max(c - 2, 1.0)
-    return left, 1 - left / around.ss
+    left = max(left, 0.0) * c / max(c - 2, 1.0)
+    return Fit(per_n, per_m, math.sqrt(left / c), 1 - left / around.ss)
+
+
+def _besides(waiting: Waiting, around: LengthSums, fit: Fit) -> tuple[float, float]:
+    """Return the share of durations that is not in proportion to lengths, and its standard error."""
+    n, m = waiting.lengths.n / waiting.lengths.count, waiting.lengths.m / waiting.lengths.count
+    weight = waiting.prompt_weight
+    xx = max(around.nn + 2 * weight * around.nm + weight**2 * around.mm, TINY)
+    return 1 - fit.per_n * n - fit.per_m * m, fit.varied * (n + weight * m + 1) / math.sqrt(xx)
 
 
 def _is_steady(waiting: Waiting, wait_s: float) -> bool:
@@ -392,16 +431,25 @@ def _is_steady(waiting: Waiting, wait_s: float) -> bool:
     if level.count < STEADY_ANSWERS:
         return False
     now = _moments(level, waiting.prompt_weight)
-    left, _ = _fit(_differences(level), level)
+    varied = _fit(_differences(waiting, level), level).varied
     least = min(STEADY**2, STEADY_SIZES**2 * now.xx / now.x**2)
-    return left / level.count * now.s**2 < least * wait_s**2
+    return (varied * now.s) ** 2 < least * wait_s**2
 
 
 def mean(waiting: Waiting) -> tuple[float, float]:
-    """Return the mean duration of the answers since the last change, and its standard error as a share of it."""
-    level = waiting.level
-    mean_s = level.s / level.count
-    return mean_s, math.sqrt(max(level.ss / level.count - mean_s**2, (NOISE * mean_s) ** 2) / level.count) / mean_s
+    """Return the mean duration of the answers since the last change, brought to the usual lengths as far as lengths
+    explain durations, and its standard error as a share of it."""
+    level, lengths = waiting.level, waiting.lengths
+    c, fit = level.count, _fit(_all_differences(waiting), lengths)
+    more_n, more_m = level.n / c - lengths.n / lengths.count, level.m / c - lengths.m / lengths.count
+    share = max(fit.explained, 0.0) * (fit.per_n * more_n + fit.per_m * more_m)
+    return level.s / c * (1 - min(max(share, -0.5), 0.5)), max(fit.varied, NOISE) / math.sqrt(c)
+
+
+def calm(waiting: Waiting) -> None:
+    """Keep the answers since the last change as some of which none waited."""
+    if waiting.level.count > 1:
+        _fade(waiting.calm, AROUND_ANSWERS, _differences(waiting, waiting.level))
 
 
 def shortened(now: WaitReading, before_s: float, before_size: float) -> float:

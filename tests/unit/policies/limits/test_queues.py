@@ -218,26 +218,35 @@ def test_a_server_without_a_queue_is_soon_at_the_ceiling_whatever_the_chance(
     assert max(found) <= 1_500, found
 
 
-VARIED: list[tuple[int, dict[str, Any], float]] = [
+HARDLY: list[tuple[int, dict[str, Any], float]] = [
     # slots, what else is so, calls that wait at most in the mean, as a share of the slots
     (1, {"noise": 0.3}, 5.0),
     (1, {"noise": 0.5}, 5.0),
     (1, {"sigma": 0.1, "noise": 0.1}, 4.0),
+    (8, {"noise": 0.2}, 0.6),
+    (8, {"noise": 0.3}, 0.8),
     (8, {"noise": 0.5}, 1.5),
-    (64, {"noise": 0.5}, 1.0),
+    (64, {"noise": 0.2}, 0.5),
+    (64, {"noise": 0.3}, 0.5),
+    (64, {"noise": 0.5}, 0.5),
 ]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize(("slots", "more", "waiting"), VARIED)
-def test_a_queue_is_bounded_where_durations_hardly_follow_tokens(
-    slots: int, more: dict[str, Any], waiting: float, seed: int
+@pytest.mark.parametrize(
+    "seeds", [range(1, 3), pytest.param(range(3, 9), marks=pytest.mark.long)], ids=["few", "many"]
+)
+@pytest.mark.parametrize(("slots", "more", "waiting"), HARDLY)
+def test_a_server_is_used_and_its_queue_bounded_where_durations_hardly_follow_tokens(
+    slots: int, more: dict[str, Any], waiting: float, seeds: range
 ) -> None:
-    """Fifty times the slots waited, since the search ended there, and slow start knows no queue."""
-    found = Queues(Server(slots=slots, mean_s=2.0, **more), seed=seed).run(160)
-    assert found.used(80, 160) >= 0.5
-    assert found.waiting(60, 160) <= waiting * slots
-    assert (found.timed_out, found.opened) == (0, 0)
+    """Where durations varied by .3 for other reasons, 64 slots were used to .03; where by .5, fifty times the slots waited,
+    since the search ended there, and slow start knows no queue."""
+    found = [Queues(Server(slots=slots, mean_s=2.0, **more), seed=seed).run(180) for seed in seeds]
+    used = [each.used(60, 180) for each in found]
+    assert min(used) >= 0.85, used
+    assert sum(used) / len(used) >= 0.9, used
+    assert max(each.waiting(60, 180) for each in found) <= waiting * slots
+    assert all((each.timed_out, each.opened) == (0, 0) for each in found)
 
 
 def test_a_refusal_ends_the_search_and_is_no_limit() -> None:
