@@ -59,6 +59,11 @@ KNOWN: Final = 0.12
 """Share of its time for which a call may wait at most, the error included, by these answers or by the time of a token
 that was known: a few answers could come from a slower batch, or from a queue. `KNOWN_ANSWERS` are enough where more
 gets done as well."""
+LIKELY: Final = 0.35
+"""The same for a smaller step where durations vary, and with `START` calls in flight, where one of them waits or none.
+"""
+LIKELY_ERRORS: Final = 1.5
+"""Standard errors that count there."""
 KNOWN_ANSWERS: Final = 24
 FEW_ANSWERS: Final = 6
 """Answers with `START` calls in flight from which the time of a token need not be the one of the quickest."""
@@ -280,6 +285,8 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
         if queue.waiting.fresh < 0.95 * begun * (1 if now.share <= QUIET else 3):
             return in_flight, 0
     quiet, fresh = _quiet(in_flight), queue.waiting.fresh
+    if _is_free(queue, now):
+        return GROWTH * in_flight, 0
     if now.share <= quiet:
         return _grown_quietly(queue, in_flight, now, follows), 0
     # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
@@ -305,6 +312,12 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
     return wanted, max(trial, 0)
 
 
+def _is_free(queue: Queueing, now: WaitReading) -> bool:
+    """Return True if with `START` calls in flight, from the beginning, durations are in proportion to lengths."""
+    enough = not queue.before and now.compared >= FEW_ANSWERS and now.noise > EXACT
+    return enough and now.besides + LIKELY_ERRORS * now.besides_error <= LIKELY
+
+
 def _quiet(in_flight: float) -> float:
     """Return the share of the calls in flight that may wait while the number grows."""
     return max(QUIET_CALLS / in_flight, QUIET)
@@ -315,6 +328,10 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
     fresh = queue.waiting.fresh
     if not queue.before and now.share_known > KNOWN and fresh < FEW_ANSWERS:
         return in_flight
+    most = now.share + now.error  # the more may wait the smaller is the step, so that no more than the slots do later
+    varied = EXACT < now.noise <= VARIED
+    if queue.before and varied and KNOWN < most <= LIKELY and now.share_known <= LIKELY:
+        return max(GROWTH * in_flight * (1 - most), in_flight + 1)
     if queue.calm and now.share + now.error > KNOWN and fresh < KNOWN_ANSWERS:
         return in_flight
     if now.noise > EXACT and fresh < min(NOISY_ANSWERS * in_flight, KNOWN_ANSWERS):
@@ -346,6 +363,9 @@ def _tells_nothing(queue: Queueing, in_flight: float, now: WaitReading, follows:
 
 def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> tuple[float, int]:
     """Return the number that is held from now on, and the direction of the trial that it is."""
+    if in_flight <= START and _is_free(queue, now):
+        queue.growing = True
+        return GROWTH * in_flight, 0
     if in_flight <= START and not now.steady and (now.compared < EXPLAINED_ANSWERS or now.explained < EXPLAINED):
         return in_flight, 0
     surely = in_flight * (now.share - now.error) > MANY * _queue(in_flight * (1 - now.share))
