@@ -59,6 +59,9 @@ KNOWN: Final = 0.12
 """Share of its time for which a call may wait at most, the error included, by these answers or by the time of a token
 that was known: a few answers could come from a slower batch, or from a queue. `KNOWN_ANSWERS` are enough where more
 gets done as well."""
+SLOWLY: Final = 128.0
+"""Calls in flight from which, where durations vary, the number is cut by these answers alone: what was known of the
+time of a token is wrong by as much as one cut, and cuts in a row left half of 1,024 slots empty."""
 LIKELY: Final = 0.35
 """The same for a smaller step where durations vary, and with `START` calls in flight, where one of them waits or none.
 """
@@ -380,7 +383,9 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
         queue.waiting.fixed_s += now.wait_s
         queue.growing = True
         return in_flight, 0
-    share = max(now.share - now.error, min(now.share, now.share_known))  # too large a cut leaves slots empty
+    share = now.share - now.error  # too large a cut leaves slots empty
+    if now.noise <= EXACT or in_flight < SLOWLY:
+        share = max(share, min(now.share, now.share_known))
     wanted = _queue(in_flight * (1 - share))
     waiting = in_flight * share
     if waiting < FEW * wanted:
