@@ -31,7 +31,7 @@ from policies.failures.failure import FailureKind
 from tests.adversary.verdicts import Attack, Verdict
 from tests.support.state_machine_harness import PRICE, Flat, failure, other, reply, terms
 
-JOBS, JOBS_SHORT = 10_000, 400
+JOBS, JOBS_SHORT = 10_200, 400
 """Simulated jobs, over all laws."""
 LEAST, MOST = 0.5, 1_000.0
 """Ratios of a bill to the bound of its call."""
