@@ -158,7 +158,8 @@ class Simulation:
         self.plan = made
         self.world = World(made, tell)
         self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
-        self.world.watch.attend(BillsWatch(self.world.watch, self.world))
+        if made.provider.billing or made.provider.shapes:
+            self.world.watch.attend(BillsWatch(self.world.watch, self.world))
         self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
         self.world.watch.attend(GoalsWatch(self.world.watch))
         self.world.watch.attend(MemoryWatch(self.world.watch, self.world))
