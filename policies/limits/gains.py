@@ -78,6 +78,8 @@ def begin(gains: Gains) -> None:
 
 def follow(gains: Gains, waiting: Waiting, at_s: float, in_flight: float, growing: bool) -> tuple[float, bool]:
     """Return the calls that may be in flight from now on, and whether the number grows, after answers at `at_s`."""
+    if gains.before == in_flight:  # the number was bounded, or changed back for another reason: nothing to compare
+        begin(gains)
     if growing or gains.before:
         least = max(ANSWERS, ALL_AROUND * in_flight)
     else:

@@ -212,6 +212,8 @@ def observe(
         enough, rounds = (24.0, 0.85) if in_flight >= waits.LATE_CALLS else (max(6.0, 0.8 * in_flight), 1.5)
     if waiting.fresh < enough or at_s < max(waiting.from_s, queue.read_s) + rounds * waiting.latency_s:
         return in_flight
+    if queue.before == in_flight:  # the number was bounded, or changed back for another reason: nothing to compare
+        queue.before, queue.trial = 0.0, 0
     now = waits.read(waiting, in_flight, queue.before)
     if not queue.growing and (now.even or queue.trial > 0) and not _all_around(queue, at_s, in_flight):
         return in_flight

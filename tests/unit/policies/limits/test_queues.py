@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from policies.limits import queueing
 from policies.limits.limit import LimitPolicy, UsageSample, allowance, new, observe
+from policies.limits.queueing import Queueing
 from tests.support.pool_simulation import Pool, Provider
 from tests.support.queue_simulation import Queues, Server
 
@@ -256,6 +259,20 @@ def test_a_server_is_used_and_its_queue_bounded_where_durations_hardly_follow_to
     assert sum(used) / len(used) >= 0.9, used
     assert max(each.waiting(60, 180) for each in found) <= waiting * slots
     assert all((each.timed_out, each.opened) == (0, 0) for each in found)
+
+
+@pytest.mark.parametrize("bound", [2.0, 5.0, 16.0])
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_search_whose_wish_is_not_granted_goes_on(bound: float, follows: bool) -> None:
+    """By the ceiling, or since quick answers put the number back where it was: the two numbers are then the same."""
+    queue, chance, in_flight = Queueing(), random.Random(1), 2.0
+    for report in range(300):
+        sizes = [chance.randint(50, 400) for _ in range(int(in_flight))]
+        spread = 0.02 if follows else 0.5
+        samples = [((0.005 * size if follows else 1.0) * chance.lognormvariate(0, spread), size) for size in sizes]
+        in_flight = min(queueing.observe(queue, 2.0 * report, in_flight, samples, [50] * len(sizes)), bound)
+    assert in_flight == bound
+    assert (queue.gains is None) is follows
 
 
 def test_a_refusal_ends_the_search_and_is_no_limit() -> None:
