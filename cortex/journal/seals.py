@@ -20,8 +20,8 @@ _SEAL = struct.Struct(">II")
 _START = struct.Struct(">QI")
 SEAL_BYTES = _SEAL.size
 _MARK = b"\xc1sum"
-"""Bytes between a small value and its checksum. No MessagePack or JSON text holds 0xC1, so a value that was written
-before there were checksums does not end like this."""
+"""Bytes between a small value and its checksum. No JSON text holds 0xC1, and MessagePack only within a binary value or a
+number, so a value that was written before there were checksums does not end like this but by a chance of 1 in 2^32."""
 SNAPSHOT, PIECE = 0x736E6170, 0x70696563
 """In place of the checksum before: records that belong to no chain, "snap" and "piec"."""
 
@@ -63,10 +63,14 @@ def sealed_value(name: str, value: bytes) -> bytes:
 
 def opened_value(name: str, stored: bytes) -> bytes:
     """Return a small value without its checksum; one that has none, of an earlier release, as it is. Raises
-    ``BadSeal`` for a value, a name or a checksum that was changed.
+    ``BadSeal`` for a value, a name or a checksum that was changed; a flipped bit in the header of a SQLite record makes
+    bytes of a text, a text of bytes, or nothing of either (https://sqlite.org/fileformat2.html#record_format).
     """
-    value, mark, digest = stored[:-8], stored[-8:-4], stored[-4:]
-    right = digest == _value_digest(name, value)
+    try:
+        value, mark, digest = stored[:-8], stored[-8:-4], stored[-4:]
+        right = digest == _value_digest(name, value)
+    except (AttributeError, TypeError):
+        raise BadSeal from None
     if right != (mark == _MARK):
         raise BadSeal
     return value if right else stored

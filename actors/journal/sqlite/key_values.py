@@ -53,7 +53,7 @@ class FileKeyValues:
         for name, blob in db.execute(f"SELECT name, blob FROM {self._table} ORDER BY name"):
             try:
                 found[name] = opened_value(name, blob)
-            except (BadSeal, TypeError):
+            except BadSeal:
                 what = f"{self._path} is damaged at {name!r}: restore it from a backup"
                 raise StoreError(f"{what}, or remove it and set its {self._table} again") from None
         return found

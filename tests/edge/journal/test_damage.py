@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -256,6 +256,9 @@ def test_a_small_value_that_was_changed_is_not_believed_and_one_of_an_earlier_re
             seals.opened_value("cap", bytes(blob))
     with pytest.raises(seals.BadSeal):
         seals.opened_value("cop", whole)
+    for name, value in ((b"cap", whole), ("cap", whole.decode("latin-1")), ("cap", None), ("cap", 7), (None, whole)):
+        with pytest.raises(seals.BadSeal):  # a flipped bit in the header of a SQLite record is another type
+            seals.opened_value(cast(Any, name), cast(Any, value))
     put(bytes(blob))
     for read in (register.read, lambda: register.change(lambda there: ({}, None))):
         with pytest.raises(StoreError, match=r"damaged at 'cap'.*backup"):
