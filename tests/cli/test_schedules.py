@@ -17,13 +17,14 @@ from tests.support.repository_rules import ROOT
 PAGE = (ROOT / "docs" / "schedules.md").read_text()
 CRON = [line for line in PAGE.splitlines() if re.match(r"\d", line)]
 UNITS = dict(re.findall(r"^```\n# /etc/systemd/system/(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-SAYS = '#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done >"$OUT"\nexit "${CODE:-0}"\n'
+SAYS = '#!/bin/sh\npwd >"$OUT.folder"\nfor word in "$@"; do printf "%s\\n" "$word"; done >"$OUT"\nexit "${CODE:-0}"\n'
 DAY = "2025-11-24"
 NIGHT = ["batch", f"tickets-{DAY}.csv", "-f", "labels.toml", "-o", f"labels-{DAY}.csv", "--job", f"labels-{DAY}"]
 
 
 def shell(line: str, folder: Path, code: int = 0) -> tuple[list[str], subprocess.CompletedProcess[str]]:
-    """Words that ``cortex`` gets from a shell line, at home in ``folder``, on a day of its own."""
+    """Words that ``cortex`` gets from a shell line, at home in ``folder``, on a day of its own. It begins elsewhere, as cron does,
+    and the state folder ``.cortex`` is where ``cortex`` runs."""
     tools = {"cortex": SAYS, "date": f"#!/bin/sh\n[ \"$*\" = '-u +%F' ] && echo {DAY}\n"}
     for path in (folder / "bin", folder / ".venv" / "bin"):
         path.mkdir(parents=True, exist_ok=True)
@@ -31,8 +32,11 @@ def shell(line: str, folder: Path, code: int = 0) -> tuple[list[str], subprocess
             (path / name).write_text(text)
             (path / name).chmod(0o755)
     environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "OUT": f"{folder}/words", "CODE": str(code)}
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
     command = ["sh", "-c", line.replace("/srv/labels", str(folder))]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=30, check=False)
+    assert (folder / "words.folder").read_text() == f"{folder}\n", line
     return (folder / "words").read_text().split(), done
 
 
@@ -48,7 +52,8 @@ def systemd_command(unit: str) -> str:
     """The command of a unit, as systemd reads it: systemd.service(5), Command lines; systemd.unit(5), Specifiers."""
     (line,) = re.findall(r"^ExecStart=(.*)$", UNITS[unit], re.MULTILINE)
     assert not re.search(r"(?<![%$])[%$](?![%$])", line), line
-    return line.replace("%%", "%").replace("$$", "$")
+    (folder,) = re.findall(r"^WorkingDirectory=(.*)$", UNITS[unit], re.MULTILINE)
+    return f"cd {folder} && " + line.replace("%%", "%").replace("$$", "$")
 
 
 def test_each_line_starts_a_job_named_after_the_day(tmp_path):
@@ -119,5 +124,5 @@ def test_the_page_and_kubernetes_have_the_same_weekly_job():
     text = (ROOT / "k8s" / "schedules" / "gc.yaml").read_text()
     (command,) = re.findall(r"^ +command: \[(.*)\]$", text, re.MULTILINE)
     (schedule,) = re.findall(r'^  schedule: "(.*)"$', text, re.MULTILINE)
-    assert shlex.join(command.split(", ")[4:]) == cron_command(CRON[1])
+    assert shlex.join(command.split(", ")[4:]) == cron_command(CRON[1]).partition(" && ")[2]
     assert schedule.split() == CRON[1].split()[:5]
