@@ -20,8 +20,8 @@ _SEAL = struct.Struct(">II")
 _START = struct.Struct(">QI")
 SEAL_BYTES = _SEAL.size
 _MARK = b"\xc1sum"
-"""Bytes between a small value and its checksum. No JSON text holds 0xC1, and MessagePack only within a binary value or a
-number, so a value that was written before there were checksums does not end like this but by a chance of 1 in 2^32."""
+"""Bytes between a small value and its checksum. JSON text holds no 0xC1, MessagePack none outside of binary values and
+numbers, so a value that was written before there were checksums ends like this by a chance of 1 in 2^32 at most."""
 SNAPSHOT, PIECE = 0x736E6170, 0x70696563
 """In place of the checksum before: records that belong to no chain, "snap" and "piec"."""
 

@@ -22,7 +22,7 @@ from policies.estimates.price import usd
 KEPT_S: Final = 3600.0
 """Seconds for which the end of a job is told: long enough for any interval of scrapes, and for an alert to be read."""
 KEPT_MAX: Final = 50
-"""Most ends that a process tells of, the latest: 8 series each, of at most 1,000."""
+"""Most ends that a process tells of, the latest: 7 series each, of at most 1,000."""
 
 
 class JobEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -54,11 +54,11 @@ class JobEnd(msgspec.Struct, frozen=True, array_like=True):
 
 def end_of(k: State, outcome: str = "") -> JobEnd:
     """Return the end of a job whose state is ``k``. ``outcome``: of a job that has none of its own, because its process
-    died."""
+    died. Its time is that of the machine's clock, as ``time()`` of Prometheus is, not the job's own."""
     tally, ledger, outcome = k.tally, k.ledger, k.outcome or outcome
     return JobEnd(
-        k.terms.job, k.epoch, outcome, cause_of(outcome, k.why), k.at_s, tally.succeeded,
-        tally.failed - tally.rows_refused, tally.rows_refused,
+        k.terms.job, k.epoch, outcome, cause_of(outcome, k.why), k.at_s + k.ahead_s,
+        tally.succeeded, tally.failed - tally.rows_refused, tally.rows_refused,
         max(0, rows_expected(k) - tally.succeeded - tally.failed), usd(ledger.known_nusd), usd(ledger.assumed_nusd),
     )  # fmt: skip
 

@@ -131,7 +131,7 @@ class JobMeter:
                     elif type(event) in _PROGRESS:
                         progress = True
         if progress:
-            self._progressed_s = turn.at_s
+            self._progressed_s = turn.wall_s
         if self._places is not None:
             for command in out:
                 if type(command) is commands.Call:
@@ -177,7 +177,7 @@ class JobMeter:
         yield NumberSample("cortex.job.progressed", self._own, self._progressed_s)
         if self._k.outcome and is_told(self.job):
             yield from end_of(self._k).points()
-        recent_s = self._now_s() - LAG_S
+        recent_s = self._now_s() - self._k.ahead_s - LAG_S  # by the job's own time, as that of its turns
         lag_s = next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)
         yield NumberSample("cortex.journal.lag", self._own, max(lag_s, self._unsaved_s()))
         try:

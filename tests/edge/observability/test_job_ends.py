@@ -12,15 +12,21 @@ import pytest
 from actors.jobs.ending_cause import CAUSES, cause_of
 from actors.journal.journal import StateFolder
 from actors.observability import folder_metrics
+from actors.observability.base.step_timer import StepTimer
 from actors.observability.folder_metrics import FolderMetrics
 from actors.observability.metrics.instruments import INSTRUMENTS
-from actors.observability.metrics.job_ends import KEPT_MAX, KEPT_S, JobEnd, KeptEnds
+from actors.observability.metrics.job_ends import KEPT_MAX, KEPT_S, JobEnd, KeptEnds, encoded, end_of
+from actors.observability.metrics.job_meter import JobMeter
 from actors.observability.metrics.samples import MetricSamples
-from cortex.values.limits import Limits
+from cortex.programs.batch import Batch
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.in_process_job import PRICE, FunctionModel
 from tests.edge.support.metered_job import counting, found_in, metrics_of, of, run_of
 
+TERMS = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="e", model="m"))
 ENDED = "cortex_job_ended_timestamp_seconds"
 
 
@@ -121,6 +127,26 @@ async def test_a_cortex_keeps_what_a_channel_tells_it(tmp_path):
     (blob,) = [msgspec.msgpack.encode(end) for end in metrics_of(run.runtime.telemetry).ends._ends.values()]
     telemetry.keep_end(blob)
     assert of(found_in(metrics_of(telemetry).read()), ENDED, cortex_job_id="j") > 0
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 86_400.0, -86_400.0])
+def test_times_are_those_of_the_clock_that_prometheus_compares_them_with(ahead_s):
+    """The clock of a machine was set while the job ran: the job's own time goes on as it was (`events.Turn`)."""
+    now_s = 1.7e9 + ahead_s
+    k = State(terms=TERMS, at_s=1.7e9, ahead_s=ahead_s, outcome="partial", why="drain: by ann")
+    assert end_of(k).at_s == now_s
+    ends = KeptEnds(lambda: now_s)
+    ends.keep(encoded(k))
+    assert any("timestamp" in each.name for each in ends.points())
+    meter, timer = JobMeter("j", "/nowhere", lambda: now_s, lambda meter: None), StepTimer(lambda: 7.0)
+    turn = events.Turn(1.7e9, (), b"", ahead_s)
+    timer.arrived()
+    timer._since_s = 2.0
+    timer.step(State(terms=TERMS), Batch(), turn, False)
+    meter.turn_timed(timer.over(turn))
+    meter.turn(1, turn, [], k)
+    found = {each.name: each.value for each in meter.points()}
+    assert (found["cortex.job.progressed"], found["cortex.journal.lag"]) == (now_s, 5.0)
 
 
 # -- counters from the first sample on -------------------------------------------------------------------------------
