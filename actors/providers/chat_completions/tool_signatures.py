@@ -7,7 +7,7 @@ call is missing a thought_signature in functionCall parts." (https://ai.google.d
 as reported at earendil-works/pi#6733, securo-finance/securo#884, openai-php/client#768).
 
 In a canonical reply a signature is a thought without words before its tool use: other wire forms leave the thoughts of
-others out, so that it goes back to Google alone.
+others out, that of Claude once it refuses one (``messages.foreign_thoughts``).
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
+from actors.providers.messages.foreign_thoughts import other_thoughts, without_foreign
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.messages.response import read_message
 from actors.providers.messages.sdk_transport import SdkTransport
@@ -62,12 +63,14 @@ NOTHING: Final = RequestAuth()
 
 
 def _body(body: bytes, streamed: bool, variant: object) -> bytes:
+    if variant is not None:
+        body = without_foreign(body)
     return asking_to_stream(body) if streamed else body
 
 
 MESSAGES_FORM: Final = WireForm(
     path=MESSAGES, body=_body, read=read_message, stream=StreamAssembler, failures=MessagesFailures,
-    reports_limits=reports_limits, rate_limits=rate_limits,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=other_thoughts,
 )  # fmt: skip
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
