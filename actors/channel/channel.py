@@ -448,6 +448,8 @@ class Channel:
         self._intake.backpressure.look()
         if k.outcome:
             source.see_stands()
+            if end := job_ends.encoded(k):  # now: the driver closes the channel once it knows
+                self._runtime.peer("cortex").tell("ended", end)
             self._news.set()
             self._over.set()
 
@@ -511,8 +513,6 @@ class Channel:
         """Hold a lease for as long as the job runs, then release the branches."""
         await self._lease.hold()
         await self._over.wait()  # on disk as well: until then a restarted channel may ask the branches what they hold
-        if end := job_ends.encoded(self._k):
-            self._runtime.peer("cortex").tell("ended", end)
         if not self.broken:
             await self._submissions.settle()
             await self._dispatch.close(forget=True)
