@@ -21,7 +21,7 @@ from actors.channel.batches.orders import BatchOrderRouter, passes
 from actors.jobs.wait_reasons import WORDS_MAX, time_of_day
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, surely_not_made
 from actors.ports.model import shallow
-from actors.ports.runtime import Runtime
+from actors.ports.runtime import PeerUnavailable, Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
@@ -163,9 +163,15 @@ class SubmissionTracker:
                 del self._bodies[number]
 
     def results(self, number: int, blob: bytes) -> list[events.Event]:
-        """Return the results of a submission as events, without those that K has already."""
+        """Return the results of a submission as events, without those that K has already.
+
+        Raises ``PeerUnavailable`` if this channel does not read the submission. A message by the job's name may reach
+        an earlier incarnation of the channel, and if that accepted results, all of their rows would be paid again.
+        """
         k = self._state()
-        keys = self._reading.get(number, {})
+        keys = self._reading.get(number)
+        if keys is None:
+            raise PeerUnavailable(f"submission {number} is not being read here")
         found: list[events.Event] = []
         results = batch_executor.results_in(blob)
         if results and results[-1][0] == THE_REST:

@@ -7,9 +7,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.branch import batch_executor
+from actors.channel.batches import submissions
 from actors.ports.runtime import PeerUnavailable
 from actors.providers.messages.batches import ProviderBatches
 from actors.routing.model_factory import encode, make_model
@@ -18,6 +20,7 @@ from cortex.values.batch_record import SubmissionStatus
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.batch_job import Crash, Job, limits, over_http, whole
 from tests.edge.support.in_process_job import ListSink
+from tests.unit.cortex.loop.test_batch_submissions import out_there
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -171,3 +174,15 @@ async def test_results_that_come_short_are_read_again(tmp_path: Path, monkeypatc
         assert server.provider.tally.batches == 1
     whole(job)
     assert job.facts["failures"] == {}
+
+
+def test_results_are_accepted_only_by_the_channel_that_reads_them() -> None:
+    """A message by the job's name may reach an earlier incarnation: had that accepted, all rows would be paid again."""
+    k = out_there().k
+    tracker = submissions.SubmissionTracker("j", None, lambda: k, list, tuple, float)  # type: ignore[arg-type]
+    ids = tracker._ids(k.submissions[1])
+    blob = msgspec.msgpack.encode([(name, None, Failure(FailureKind.REJECTED, "no")) for name in ids])
+    with pytest.raises(PeerUnavailable):
+        tracker.results(1, blob)
+    tracker._reading[1] = ids
+    assert len(tracker.results(1, blob)) == len(ids) == 3
