@@ -370,7 +370,8 @@ class Watch:
             self.say(f"{name} is complete and {k.live} goals are not")
         if k.outcome == "complete" and rows and (known := len(record.keys | k.standing.keys())) != rows:
             self.say(f"{name} is complete with {known} of {rows} rows")
-        if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
+        late = k.terms.limits.goal_timeout_s is not None and "the goal's deadline passed" in k.why  # timed elsewhere
+        if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why and not late:
             self.say(f"{name} ended {k.outcome}: {k.why}")
         if k.outcome == "partial" and not k.why.startswith(FOR_GOOD):
             self.say(f"{name} ended partial: {k.why}")
