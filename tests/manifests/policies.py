@@ -223,8 +223,12 @@ def _ray(one: Object) -> Iterator[str]:
 
 
 def _leaving(spec: Object) -> Iterator[str]:
-    """Whoever is told to end finishes first what is in flight, and is given the time for it."""
-    for container in spec["containers"]:
+    """Whoever is told to end finishes first what is in flight, and is given the time for it.
+
+    Ray is in the first container of a pod (docs.ray.io/en/latest/cluster/kubernetes/user-guides/config.html); others
+    have nothing in flight.
+    """
+    for container in spec["containers"][:1]:
         hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
         if hook[:2] != ["cortex", "drain"] or "--within" not in hook:
             yield f"container {container['name']} ends without a drain"

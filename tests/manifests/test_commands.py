@@ -11,8 +11,9 @@ import pytest
 import typer
 import yaml
 
-from tests.manifests.rendering import K8S, Object, kustomized, objects, rendered
+from tests.manifests.rendering import K8S, Object, kustomized, named, objects, rendered
 from tests.manifests.schemas import pod_templates
+from tests.manifests.test_valid import with_components
 from tests.support.repository_rules import ROOT
 
 
@@ -42,6 +43,24 @@ def test_hooks_are_commands_that_exist():
     assert len(hooks) == 6, "the head's and those of two groups, in both"
     for words in hooks:
         assert _accepted(words).params["within"] == "300s"
+
+
+@pytest.mark.parametrize("components", [[], ["postgresql"]], ids=["disk", "postgresql"])
+def test_ends_of_jobs_are_told_from_the_state_of_the_head_on_a_port_that_is_scraped(components, tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, *(K8S / each for each in components))
+    (head,) = [pod["spec"] for name, pod in pod_templates(named(found, "RayCluster", "cortex")) if name.endswith("-head")]
+    ray, ends = head["containers"]
+    address = _accepted(ends["command"]).params["metrics_listen"]
+    assert address == f":{ends['ports'][0]['containerPort']}", "every address: Prometheus is in another pod"
+    scraped = {each["port"] for each in named(found, "PodMonitor", "cortex")["spec"]["podMetricsEndpoints"]}
+    assert scraped == {port["name"] for each in head["containers"] for port in each["ports"]} & {"metrics", "ends"}
+    wanted = ("CORTEX_STATE", "PGPASSFILE", "PGSSLROOTCERT")
+    told = [{each["name"]: each["value"] for each in one["env"] if each["name"] in wanted} for one in (ray, ends)]
+    assert told[0] == told[1] and len(told[0]) == (3 if components else 1)
+    mounts = {each["mountPath"]: each for each in ends["volumeMounts"]}
+    assert "readOnly" not in mounts["/var/lib/cortex"], "SQLite reads no WAL journal from a read-only mount"
+    assert "/tmp" in mounts and ("/etc/cortex/postgresql" in mounts) is bool(components)
+    assert not any("provider" in path for path in mounts), "it makes no call"
 
 
 @pytest.mark.parametrize("name", ["jobs", "kueue"])

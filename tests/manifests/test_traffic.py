@@ -67,7 +67,7 @@ REFUSED = [
     *((BRANCH, at(address), port, "TCP") for address in ("10.0.0.1", "172.16.0.2", "192.168.1.1", "100.64.0.1", "fd12::1") for port in (443, 6443)),
     *((SUBMITTER, to, 443, "TCP") for to in (PROVIDER, at("10.0.0.1"))),
     *((SUBMITTER, to, 8265, "TCP") for to in (BRANCH, WORKER)),
-    *((STRANGER, to, port, "TCP") for to in (HEAD, BRANCH, WORKER) for port in (6379, 8080, 8265, 10001)),
+    *((STRANGER, to, port, "TCP") for to in (HEAD, BRANCH, WORKER) for port in (6379, 8080, 8265, 9465, 10001)),
     *((PROMETHEUS, HEAD, port, "TCP") for port in (6379, 8265, 10001)),
     *((each, STRANGER, port, "TCP") for each in OURS.values() for port in (53, 80, 443)),
 ]
@@ -92,7 +92,8 @@ def clouds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Object]]:
 def test_what_is_needed_passes_and_nothing_else(cloud, clouds):
     assert wrong(clouds[cloud], PASS, True) == []
     assert wrong(clouds[cloud], [*REFUSED], False) == []
-    assert passes(clouds[cloud], PROMETHEUS, BRANCH, 8080) and passes(clouds[cloud], WORKER, COLLECTOR, 4318)
+    assert all(passes(clouds[cloud], PROMETHEUS, to, port) for to, port in ((BRANCH, 8080), (HEAD, 8080), (HEAD, 9465)))
+    assert passes(clouds[cloud], WORKER, COLLECTOR, 4318)
 
 
 @pytest.mark.parametrize("cloud", ["base", *CLOUDS])
@@ -164,7 +165,7 @@ def test_accounts_that_get_rights_are_none_of_the_workers(cloud, clouds):
 def test_googles_collectors_reach_the_metrics_alone(tmp_path):
     found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "clouds" / "gke" / "monitoring")
     own_name = {"app.kubernetes.io/name": "collector"}
-    rows = [(End(own_name, space), each, 8080, "TCP") for space in ("gke-gmp-system", "gmp-system") for each in (HEAD, BRANCH, WORKER)]
+    rows = [(End(own_name, space), each, port, "TCP") for space in ("gke-gmp-system", "gmp-system") for each, port in ((HEAD, 8080), (HEAD, 9465), (BRANCH, 8080), (WORKER, 8080))]
     assert wrong(found, rows, True) == []
     assert wrong(found, [(End(own_name, "shop"), HEAD, 8080, "TCP"), (End(own_name, "gmp-system"), HEAD, 8265, "TCP")], False) == []
 
@@ -183,10 +184,10 @@ def test_who_has_no_key_makes_no_secret_and_no_other_pod_sees_one(clouds):
 
 
 def test_disk_space_on_autopilot_is_asked_for_and_fits_a_pod(clouds):
-    """10 GiB a pod at most, of which the autoscaler's container takes the default, 1 GiB."""
+    """10 GiB a pod at most, of which the autoscaler's container and that of the ends of jobs take less than 1 GiB."""
     for _, pod in schemas.pod_templates(named(clouds["gke"], "RayCluster", "cortex")):
         asked = [each["resources"][kind]["ephemeral-storage"] for each in pod["spec"]["containers"] for kind in ("requests", "limits")]
-        assert asked == ["8Gi", "8Gi"]
+        assert asked[:2] == ["8Gi", "8Gi"] and set(asked[2:]) <= {"128Mi"}
 
 
 MUTATIONS = [
