@@ -132,7 +132,7 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Tele
 
 def of_process(role: str, node: str, standing: bool = False) -> Telemetry:
     """Return the telemetry of an actor's process, on this node. The variables with headers are removed from its
-    environment, because a header may hold a key. ``standing``: the cluster outlives its jobs, so its cortex tells of
+    environment, because a header may hold a key. ``standing``: the cluster outlives its jobs, so the cortex tells of
     their ends."""
     settings = TelemetrySettings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
