@@ -179,7 +179,9 @@ def change(job: Job, options: Options) -> int:
 def drain(
     options: Options,
     job: Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")] = "",
-    node: Annotated[str, typer.Option("--node", help="drain a node of --cluster, or `here`", metavar="NAME")] = "",
+    node: Annotated[
+        str, typer.Option("--node", help="drain a node of --cluster: its pod, host or id, or `here`", metavar="NAME")
+    ] = "",
     branch: Annotated[str, typer.Option("--branch", help="drain a branch of --cluster", metavar="NAME")] = "",
     every: Annotated[bool, typer.Option("--all", help="drain all jobs of --cluster")] = False,
     within: Within = "",

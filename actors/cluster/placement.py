@@ -95,6 +95,16 @@ def host_address(node: str, nodes: Iterable[Mapping[str, Any]]) -> str:
     return ""
 
 
+def host_name(node: Any) -> str:
+    """Return the name of the pod or host that a node is, of Ray's record of it (``GcsNodeInfo``).
+
+    On Kubernetes ``instance_id`` is the pod's name: Ray reads it from ``RAY_CLOUD_INSTANCE_ID``
+    (``src/ray/common/constants.h``), which KubeRay sets to ``metadata.name`` by the downward API
+    (``ray-operator/controllers/ray/common/pod.go``). Launchers of virtual machines set it to the id of the instance.
+    """
+    return str(node.instance_id or node.node_manager_hostname)
+
+
 def tied(address: str) -> dict[str, float]:
     """Return the resource request that ties an actor to the host of an address."""
     return {_HOST + address: _SHARE} if address else {}

@@ -123,6 +123,11 @@ class Runtime(Protocol):
     async def nodes(self) -> tuple[str, ...]:
         """Return the names of live nodes."""
 
+    def hosts(self) -> dict[str, str]:
+        """Return what people call the live nodes, as ``nodes`` found them last: names of pods or hosts, by node. A node
+        whose own name is such a name may be left out.
+        """
+
     async def cores(self) -> int:
         """Return the number of actor processes that all nodes together have room for; 0: not decided by this project.
         """

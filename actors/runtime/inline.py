@@ -89,6 +89,10 @@ class InlineRuntime:
         """Return the only node, this process."""
         return (self.node(),)
 
+    def hosts(self) -> dict[str, str]:
+        """Return nothing: the only node is this process."""
+        return {}
+
     async def cores(self) -> int:
         """Return 0: a second branch would share the core of the first."""
         return 0

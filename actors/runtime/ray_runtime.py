@@ -47,7 +47,7 @@ from actors.cluster.connection import RayConnection, to_log
 from actors.cluster.node_watchdog import LOOK_S, NodeWatchdog
 from actors.cluster.orphan_cleanup import end_processes
 from actors.cluster.pinned_thread import PinnedThread
-from actors.cluster.placement import awaited, host_address, in_turn, selector, shapes, tied
+from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
 from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
@@ -217,6 +217,7 @@ class RayRuntime:
         self._store = ClusterStore(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
         self.notes = ClusterNotes(internal_kv)
         self._handles: dict[str, Any] = {}
+        self._hosts: dict[str, str] = {}
         self._node = ray.get_runtime_context().get_node_id()
         have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
         self.watchdog = NodeWatchdog(str(self._node), self.nodes) if connection is not None else None
@@ -305,7 +306,12 @@ class RayRuntime:
         worker: Any = ray_worker.global_worker
         living = GcsNodeInfo.GcsNodeState.ALIVE
         found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
-        return tuple(sorted(node.hex() for node in found))
+        self._hosts = {node.hex(): host_name(info) for node, info in found.items()}
+        return tuple(sorted(self._hosts))
+
+    def hosts(self) -> dict[str, str]:
+        """Return the names of the pods or hosts of the live nodes, as ``nodes`` found them last."""
+        return self._hosts
 
     async def cores(self) -> int:
         """Return the number of CPUs that Ray reports; for a private Ray, which is given another number, that of the

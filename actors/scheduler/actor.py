@@ -344,6 +344,7 @@ class Cortex:
         except Exception as error:  # any error of Ray while its head is unavailable: the last known nodes are kept
             _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
             return
+        self._overview.hosts = self._runtime.hosts()
         if found != self._nodes:
             self._nodes = found
             self._step(protocol.NodesChanged(self._runtime.monotonic_s(), *found))

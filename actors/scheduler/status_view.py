@@ -22,6 +22,8 @@ class SchedulerStatus:
     def __init__(self, incarnation: str, state: SchedulerState) -> None:
         self._incarnation = incarnation
         self._state = state
+        self.hosts: dict[str, str] = {}
+        """Names of pods or hosts, by node."""
         self._common: tuple[float, dict[str, Any]] = (float("-inf"), {})
 
     def whole(self, at_s: float) -> dict[str, Any]:
@@ -85,7 +87,10 @@ class SchedulerStatus:
                 }
                 for name, one in state.members.items()
             },
-            "nodes": {name: {"alive": node.alive, "drained_by": node.drained} for name, node in state.nodes.items()},
+            "nodes": {
+                name: {"alive": node.alive, "drained_by": node.drained, "host": self.hosts.get(name, "")}
+                for name, node in state.nodes.items()
+            },
         }  # fmt: skip
 
 

@@ -28,9 +28,18 @@ def route_words(name: str) -> str:
     return f"{rest.partition('|')[2]} at {endpoint.removeprefix('https://').removeprefix('http://')}"
 
 
-def node_words(name: str) -> str:
-    """Return a node's name; of Ray's ids of 56 digits the first 12."""
-    return name if len(name) <= 16 else f"{name[:12]}…"
+def node_words(name: str, nodes: dict[str, Any] | None = None) -> str:
+    """Return the name of a node's pod or host, as the nodes of a status tell it, else the node's own name; of Ray's ids
+    of 56 digits the first 12.
+
+    Where several nodes are on one host, the beginning of its id tells a node apart.
+    """
+    short = name if len(name) <= 16 else f"{name[:12]}…"
+    told = nodes or {}
+    host = told.get(name, {}).get("host", "")
+    if not host:
+        return short
+    return host if sum(node.get("host", "") == host for node in told.values()) == 1 else f"{host} ({short})"
 
 
 def where_words(seen: ClusterSnapshot, now_s: float) -> str:

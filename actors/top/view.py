@@ -250,7 +250,7 @@ def curves(readings: dict[str, Any]) -> tuple[SignalCurve, ...]:
 ACTOR_COLUMNS = (
     Column("ACTOR", 0, width_max=36, width_least=22), Column("STATE", 1), Column("PHASE", 4),
     Column("IN FLIGHT", 2, True), Column("PERMITS", 5, True), Column("FAILED", 6, True), Column("DEATHS", 7, True),
-    Column("NODE", 3, width_max=16), Column("DRAINED BY", 8, width_max=24), Column("SEEN IN", 9, width_max=48),
+    Column("NODE", 3, width_max=32), Column("DRAINED BY", 8, width_max=24), Column("SEEN IN", 9, width_max=48),
 )  # fmt: skip
 
 
@@ -267,11 +267,13 @@ def _actors(seen: ClusterSnapshot, all_: TopSnapshot) -> list[TableRow]:
         drained = one.get("drained_by") or nodes.get(one["node"], {}).get("drained_by", "")
         cells = (
             name, one["state"], one["phase"], f"{one['in_flight']:,}", "", f"{100 * one.get('failure_share', 0):.0f}%",
-            f"{one.get('deaths', 0)}", node_words(one["node"]), drained, where,
+            f"{one.get('deaths', 0)}", node_words(one["node"], nodes), drained, where,
         )  # fmt: skip
         level = "warn" if one["state"] != "up" or drained else ""
-        details = (("actor", name), ("state", one["state"]), ("phase", one["phase"]), ("node", one["node"]),
-                   ("drained by", drained), ("seen in", where))  # fmt: skip
+        details: tuple[tuple[str, Any], ...] = (
+            ("actor", name), ("state", one["state"]), ("phase", one["phase"]), ("node", one["node"]),
+            ("host", nodes.get(one["node"], {}).get("host", "")), ("drained by", drained), ("seen in", where),
+        )  # fmt: skip
         rows.append(TableRow(_key(seen, name), cells, level, tuple(pair for pair in details if pair[1])))
     facts = {job.job: job.facts for job in all_.jobs}
     for job, permits in seen.status["jobs"].items():
@@ -290,7 +292,7 @@ def _actors(seen: ClusterSnapshot, all_: TopSnapshot) -> list[TableRow]:
 
 
 NODE_COLUMNS = (
-    Column("NODE", 0, width_max=16, width_least=13), Column("STATE", 1, width_max=28),
+    Column("NODE", 0, width_max=48, width_least=13), Column("STATE", 1, width_max=28),
     Column("BREAKER", 3, width_max=22), Column("BRANCHES", 4, True), Column("WORKERS", 5, True),
     Column("DRAINED BY", 2, width_max=24), Column("WHY", 6, width_max=60), Column("SEEN IN", 7, width_max=48),
 )  # fmt: skip
@@ -307,11 +309,12 @@ def nodes_table(seen: TopSnapshot) -> TopTable:
             opened = breaker.get("state", "")
             why = breaker.get("why", "") if opened != "closed" else ""
             cells = (
-                node_words(name), state, opened, str(on.count("branch")), str(on.count("worker")), node["drained_by"],
-                why, where_words(each, seen.at_s),
+                node_words(name, each.status["nodes"]), state, opened, str(on.count("branch")),
+                str(on.count("worker")), node["drained_by"], why, where_words(each, seen.at_s),
             )  # fmt: skip
-            details = (("node", name), ("state", state), ("breaker", opened), ("why", why),
-                       ("drained by", node["drained_by"]), ("seen in", where_words(each, seen.at_s)))  # fmt: skip
+            details = (("node", name), ("host", node.get("host", "")), ("state", state), ("breaker", opened),
+                       ("why", why), ("drained by", node["drained_by"]),
+                       ("seen in", where_words(each, seen.at_s)))  # fmt: skip
             level = "warn" if state != "up" else _LEVELS.get(opened, "")
             rows.append(TableRow(_key(each, name), cells, level, tuple(pair for pair in details if pair[1])))
     return TopTable("nodes", NODE_COLUMNS, tuple(rows), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
         assert f"branch:1 draining, drained by {me}" in shown
 
         (node,) = live["nodes"]
-        await _said(commands, "drain", "--node", node, "--cluster", address)
+        assert live["nodes"][node]["host"] == socket.gethostname()
+        await _said(commands, "drain", "--node", socket.gethostname(), "--cluster", address)
         asked = (await _told(commands, "status", "seen", "--json", "--cluster", address))["live"]  # the cortex itself
         assert asked["nodes"][node]["drained_by"] == me
         assert f"drained by {me}" in await _said(commands, "status", "seen", "--cluster", address)
@@ -71,7 +73,7 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
         by_name = {each["job"]: each for each in seen["jobs"]}
         assert (by_name["seen"]["source"], by_name["seen"]["outcome"]) == ("cluster", "running")
         screen = await _said(commands, "top", "--once", "--cluster", address)
-        assert f"{node[:12]}…  drained" in screen
+        assert f"{socket.gethostname()}  drained" in screen
         await _said(commands, "cancel", "seen")
     finally:
         commands.close()

@@ -229,6 +229,9 @@ class SimRuntime:
     async def nodes(self) -> tuple[str, ...]:
         return tuple(node.name for node in self._world.nodes if node.up)
 
+    def hosts(self) -> dict[str, str]:
+        return {}
+
     def incarnation(self, name: str) -> str:
         made = self._world.incarnation(name)
         self._world.lived[made] = self._life

@@ -127,6 +127,7 @@ async def _emptied(runtime: Any, node: str, until_s: float, waits: bool) -> tupl
         return COMPLETE, {"node": node, "left": []}
     cortex = runtime.peer("cortex")
     try:
+        node = node_named(node, (await cortex.ask("status"))["nodes"])
         await cortex.ask("drain", who(), node)
         if not waits:
             print_error(f"node {node} drains: calls in flight are finished, no new ones begin")
@@ -142,6 +143,16 @@ async def _emptied(runtime: Any, node: str, until_s: float, waits: bool) -> tupl
         raise ClusterError("the scheduler does not answer: try again") from None
     print_error(f"node {node} is empty, and gets no more work")
     return COMPLETE, {"node": node, "left": []}
+
+
+def node_named(name: str, nodes: dict[str, Any]) -> str:
+    """Return the node whose pod or host has this name, as the nodes of a status tell it; else the name itself, a node's
+    id. Raises ``CommandError`` if several nodes have the name.
+    """
+    found = sorted(node for node, facts in nodes.items() if name and facts.get("host") == name)
+    if len(found) > 1:
+        raise CommandError(f"{len(found)} nodes are on {name}: name one by its id: {', '.join(found)}")
+    return found[0] if found else name
 
 
 def _of(node: str, status: dict[str, Any]) -> list[str]:

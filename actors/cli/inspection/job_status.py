@@ -228,7 +228,8 @@ def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
     status = seen.cortex
     age = f"{span(max(0.0, now_s - seen.at_s))} ago"
     open_ = [
-        f"{_subject(name)}: {each['state']}{_probed(each, now_s)}" + (f" ({each['why']})" if each["why"] else "")
+        f"{_subject(name, status['nodes'])}: {each['state']}{_probed(each, now_s)}"
+        + (f" ({each['why']})" if each["why"] else "")
         for name, each in status["breakers"].items() if each["state"] != "closed"
     ]  # fmt: skip
     pools = [_pool(name, each) for name, each in status["pools"].items()]
@@ -242,9 +243,9 @@ def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
     ]
 
 
-def _subject(name: str) -> str:
+def _subject(name: str, nodes: dict[str, Any]) -> str:
     kind, _, rest = name.partition(":")
-    return f"{kind} {route_words(rest) if kind == 'route' else node_words(rest) if kind == 'node' else rest}"
+    return f"{kind} {route_words(rest) if kind == 'route' else node_words(rest, nodes) if kind == 'node' else rest}"
 
 
 def _probed(breaker: dict[str, Any], now_s: float) -> str:
@@ -281,8 +282,8 @@ def _nodes(status: dict[str, Any]) -> str:
     lines = []
     for name, node in nodes.items():
         if node["drained_by"]:
-            lines.append(f"{node_words(name)} drained by {node['drained_by']}")
+            lines.append(f"{node_words(name, nodes)} drained by {node['drained_by']}")
         elif not node["alive"]:
-            lines.append(f"{node_words(name)} gone")
+            lines.append(f"{node_words(name, nodes)} gone")
     well = len(nodes) - len(lines)
     return "; ".join([f"{well:,} up", *lines]) if lines or len(nodes) > 1 else ""

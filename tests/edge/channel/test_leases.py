@@ -36,6 +36,16 @@ def test_whoever_asks_an_idle_cortex_hears_which_nodes_live_by_now() -> None:
     act(play)
 
 
+def test_a_node_of_the_status_has_the_name_of_its_pod() -> None:
+    async def play(world: World) -> None:
+        cortex = world.start()
+        world.living = ("a", "b")
+        hosts = {name: node["host"] for name, node in (await cortex.status())["nodes"].items()}
+        assert hosts == {"a": "pod-a", "b": "pod-b"}
+
+    act(play)
+
+
 def test_a_memo_from_before_an_order_to_forget_is_not_given_back() -> None:
     async def play(world: World) -> None:
         world.start()

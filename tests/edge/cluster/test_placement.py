@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placement import awaited, host_address, in_turn, selector, shapes, tied, turn_of
+import pytest
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
+
+from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied, turn_of
 from tests.edge.support.lease_fixture import World, act
 
 
@@ -35,6 +38,18 @@ def test_a_channel_whose_journal_is_in_a_database_lives_among_its_own_or_beside_
 def test_what_models_wrote_waits_for_its_node_rather_than_run_beside_the_key():
     assert selector("worker", [node("a", "branch")]) == {"cortex/role": "worker"}
     assert selector("cortex", [node("a", "branch")]) == {}, "the cortex does not wait"
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"instance_id": "cortex-branch-worker-x7k2p", "node_manager_hostname": "node-3"}, "cortex-branch-worker-x7k2p"),
+        ({"node_manager_hostname": "rack7.example", "node_name": "10.0.0.7"}, "rack7.example"),
+        ({"node_name": "10.0.0.7"}, ""),
+    ],
+)
+def test_a_node_has_the_name_of_its_pod_else_of_its_host(told: dict[str, str], name: str):
+    assert host_name(GcsNodeInfo(**told)) == name
 
 
 def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():

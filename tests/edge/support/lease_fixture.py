@@ -118,6 +118,9 @@ class World:
             raise ConnectionError("the head is away")
         return self.living
 
+    def hosts(self) -> dict[str, str]:
+        return {node: f"pod-{node}" for node in self.living or ()}
+
     async def cores(self) -> int:
         return self.room
 

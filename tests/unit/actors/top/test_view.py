@@ -8,7 +8,7 @@ from actors.top.layout import TopTable, columns_shown
 from actors.top.text_output import lines
 from actors.top.view import screen
 from policies.limits.limit import PoolCaps
-from tests.support.dashboard_samples import NOW_S, ROUTE, cluster, job, seen
+from tests.support.dashboard_samples import NODE, NOW_S, ROUTE, cluster, job, seen
 
 
 def _table(shown, name: str) -> TopTable:
@@ -125,6 +125,17 @@ def test_who_drained_a_node_and_what_became_of_its_branches():
     branch = _cells(shown, "actors", 1)
     assert (branch["STATE"], branch["DRAINED BY"]) == ("draining", "ann")
     assert {row.level for row in _table(shown, "actors").rows[:2]} == {"warn"}
+
+
+def test_a_node_is_shown_by_the_name_of_its_pod_and_told_by_its_id_where_a_host_has_several():
+    pod, other = "cortex-branch-worker-x7k2p", "cd" * 28
+    one = {"alive": True, "drained_by": "", "host": pod}
+    for nodes, shown_as in (({NODE: one}, pod), ({NODE: one, other: one}, f"{pod} (abababababab…)")):
+        shown = screen(seen(job(), clusters=(cluster(nodes=nodes),)))
+        assert (_cells(shown, "nodes")["NODE"], _cells(shown, "actors")["NODE"]) == (shown_as, shown_as)
+        for table in ("nodes", "actors"):
+            details = dict(_table(shown, table).rows[0].details)
+            assert (details["node"], details["host"]) == (NODE, pod)
 
 
 def test_a_channel():
