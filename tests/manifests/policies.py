@@ -201,6 +201,9 @@ def _ray(one: Object) -> Iterator[str]:
         yield "anybody may speak to its Ray"
     if cluster["headGroupSpec"]["rayStartParams"].get("num-cpus") != "0":
         yield "its head does work"
+    for group in (cluster["headGroupSpec"], *cluster.get("workerGroupSpecs", ())):
+        if group["rayStartParams"].get("no-redirect-output") != "true":
+            yield f"{group.get('groupName', 'head')}: kubectl logs has no line of its actors"
     if "autoscalerOptions" in cluster:
         own = cluster["autoscalerOptions"]
         yield from (

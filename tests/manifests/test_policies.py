@@ -150,6 +150,8 @@ POLICY = [
     (CLUSTER, put(HEAD + "volumes.0.name", "status"), "volume state is not here"),
     (CLUSTER, put("spec.authOptions", None), "anybody may speak to its Ray"),
     (CLUSTER, put("spec.headGroupSpec.rayStartParams.num-cpus", "4"), "its head does work"),
+    (CLUSTER, put("spec.headGroupSpec.rayStartParams.no-redirect-output", None), "head: kubectl logs has no line"),
+    (CLUSTER, put("spec.workerGroupSpecs.1.rayStartParams.no-redirect-output", "false"), "worker: kubectl logs has no line"),
     (CLUSTER, put("spec.autoscalerOptions.securityContext", None), "its autoscaler may run as root"),
     (CLUSTER, put("metadata.namespace", None), "is in no namespace"),
     (JOB, put("spec.jobId", None), "is submitted under another name"),
