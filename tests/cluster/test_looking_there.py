@@ -46,15 +46,20 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
             assert driver.poll() is None, driver.communicate()[0]
             assert time.monotonic() < end_s
             await asyncio.sleep(0.2)
-        await _said(commands, "drain", "--branch", "branch:1", "--cluster", address)
+        staff: dict[str, Any] = {}
+        while not (busy := [name for name, one in staff.items() if one["in_flight"]]):  # an idle one would leave at once
+            assert time.monotonic() < end_s
+            staff = (await _told(commands, "status", "seen", "--json"))["live"]["staff"]
+        branch = busy[0]
+        await _said(commands, "drain", "--branch", branch, "--cluster", address)
         end_s = time.monotonic() + 10
         while True:  # its driver's file is read, without Ray, and written about once a second
             live = (await _told(commands, "status", "seen", "--json"))["live"]
-            if live["staff"]["branch:1"]["state"] != "up" or time.monotonic() > end_s:
+            if live["staff"][branch]["state"] != "up" or time.monotonic() > end_s:
                 break
-        assert (live["staff"]["branch:1"]["state"], live["staff"]["branch:1"]["drained_by"]) == ("draining", me)
+        assert (live["staff"][branch]["state"], live["staff"][branch]["drained_by"]) == ("draining", me)
         shown = await _said(commands, "status", "seen")
-        assert f"branch:1 draining, drained by {me}" in shown
+        assert f"{branch} draining, drained by {me}" in shown
 
         (node,) = live["nodes"]
         assert live["nodes"][node]["host"] == socket.gethostname()
