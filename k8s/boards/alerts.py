@@ -83,9 +83,9 @@ RECORDED = {
     "cortex_job:rows_done": f"{in_all('cortex_rows_total', over='cortex_outcome')} or 0 * {level('cortex_rows_expected')}",
     "cortex_job:rows_left": f"{level('cortex_rows_expected')} - cortex_job:rows_done",
     "cortex_job:rows:rate15m": slope("cortex_rows_total", over=("cortex_outcome",)),
-    "cortex_job:cost_usd": f"{level('cortex_cost_USD_total')} + {level('cortex_cost_assumed_USD')}",
-    "cortex_job:cost_usd:rate15m": slope("cortex_cost_USD_total"),
-    "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_USD')} - cortex_job:cost_usd",
+    "cortex_job:cost_usd": f"{level('cortex_cost_usd_total')} + {level('cortex_cost_assumed_usd')}",
+    "cortex_job:cost_usd:rate15m": slope("cortex_cost_usd_total"),
+    "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_usd')} - cortex_job:cost_usd",
     "cortex_job:calls_waiting": f"{present('cortex_queue')} + {present('cortex_calls_in_flight')}",
     "cortex_job:calls:rate10m": by("sum", JOB, f"rate({matching('cortex_calls_total')}[10m])"),
     "cortex_job:attempts:rate5m": by("sum", (*JOB, "cortex_kind"), f"rate({matching('cortex_attempts_total')}[5m])"),
@@ -128,7 +128,7 @@ ALERTS = (
     ),
     Alert(
         "CortexBudgetNearlySpent",
-        f"(cortex_job:cost_usd + {level('cortex_cost_reserved_USD')}) / {level('cortex_cost_cap_USD')} > 0.95 "
+        f"(cortex_job:cost_usd + {level('cortex_cost_reserved_usd')}) / {level('cortex_cost_cap_usd')} > 0.95 "
         "and cortex_job:calls_waiting > 0",
         "5m",
         "warning",

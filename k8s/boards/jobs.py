@@ -23,9 +23,9 @@ UID = "cortex-jobs"
 
 EXPECTED = level("cortex_rows_expected", OF_JOBS)
 DONE = f"({in_all('cortex_rows_total', OF_JOBS, over='cortex_outcome')} or 0 * {EXPECTED})"
-KNOWN = level("cortex_cost_USD_total", OF_JOBS)
-COST = f"({KNOWN} + {level('cortex_cost_assumed_USD', OF_JOBS)})"
-CAP = level("cortex_cost_cap_USD", OF_JOBS)
+KNOWN = level("cortex_cost_usd_total", OF_JOBS)
+COST = f"({KNOWN} + {level('cortex_cost_assumed_usd', OF_JOBS)})"
+CAP = level("cortex_cost_cap_usd", OF_JOBS)
 LEFT = f"({EXPECTED} - {DONE})"
 ROW_RATE = slope("cortex_rows_total", OF_JOBS, over=("cortex_outcome",))
 
@@ -53,7 +53,7 @@ def _progress() -> list[Any]:
                decimals=2),
         number("Of the cap", "Cost, and reservations for calls in flight, as a share of `--max-cost`. The cap is never exceeded; "
                "at the cap the job ends partial and can be resumed.",
-               f"max(({COST} + {level('cortex_cost_reserved_USD', OF_JOBS)}) / {CAP})", "percentunit",
+               f"max(({COST} + {level('cortex_cost_reserved_usd', OF_JOBS)}) / {CAP})", "percentunit",
                ((None, GREEN), (0.8, YELLOW), (0.95, RED)), none="no cap", decimals=1),
         rows("Jobs", "Jobs that are running, or were running at the last scrape.",
              {
@@ -109,10 +109,10 @@ def _money() -> list[Any]:
               "reservations for calls in flight; and the cap. USD.",
               {"known": f"sum({KNOWN})",
                "with assumed": f"sum({COST})",
-               "with reserved": f"sum({COST} + {level('cortex_cost_reserved_USD', OF_JOBS)})",
+               "with reserved": f"sum({COST} + {level('cortex_cost_reserved_usd', OF_JOBS)})",
                "cap": f"sum({CAP})"}, "currencyUSD"),
         lines("Cost an hour", "Known cost at the current rate, by job. USD.",
-              {"{{cortex_job_id}}": f"3600 * {rate('cortex_cost_USD_total', OF_JOBS, labels=JOB)}"}, "currencyUSD"),
+              {"{{cortex_job_id}}": f"3600 * {rate('cortex_cost_usd_total', OF_JOBS, labels=JOB)}"}, "currencyUSD"),
         lines("Tokens a second", "Tokens as the provider counts them. Cached input is billed at separate prices.",
               {"{{cortex_token_type}}": rate("cortex_tokens_total", OF_JOBS, labels=("cortex_token_type",))}, stacked=True),
         lines("Tokens against the cap", "Tokens used, assumed, and reserved for calls in flight; and `--max-job-tokens` if it "

@@ -1,6 +1,6 @@
 """Building blocks of PromQL queries.
 
-A metric has its own name from ``--metrics-listen`` and from OTLP, and the name ``ray_NAME``, in small letters, from
+A metric has its own name from ``--metrics-listen`` and from OTLP, and the name ``ray_NAME`` from
 Ray's metrics port, where each series also carries the id of its Ray worker. So a query matches both names, and
 
 - a *rate* is a sum: the series of a dead worker stands still while its successor's rises;
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 
-EITHER_CASE = "(USD|usd)"
 _ASKED = re.compile(r'__name__=~\\?"\(ray_\)\?([\w()|]+)\\?"')
 
 JOB = ("namespace", "cortex_job_id")
@@ -26,14 +25,13 @@ OF_CLUSTER = 'namespace=~"$namespace"'
 
 def matching(name: str, *matchers: str) -> str:
     """Return a selector of the series of a metric, under either name."""
-    either = f"(ray_)?{name.replace('USD', EITHER_CASE)}"
-    inside = ", ".join([f'__name__=~"{either}"', *(one for one in matchers if one)])
+    inside = ", ".join([f'__name__=~"(ray_)?{name}"', *(one for one in matchers if one)])
     return "{" + inside + "}"
 
 
 def metrics_in(text: str) -> list[str]:
     """Return the metrics that queries in a text ask for, under their own names."""
-    return [name.replace(EITHER_CASE, "USD") for name in _ASKED.findall(text)]
+    return _ASKED.findall(text)
 
 
 def by(how: str, labels: tuple[str, ...], what: str) -> str:

@@ -118,11 +118,11 @@ class Job:
         numbers = {
             "cortex_rows_expected": self.rows if self.rows_told else 0, "cortex_queue": self.queue * waiting,
             "cortex_calls_in_flight": self.flights * waiting, "cortex_job_progressed_seconds": self.progressed_s,
-            "cortex_cost_USD_total": self.cost, "cortex_cost_assumed_USD": 0, "cortex_cost_reserved_USD": 0.01,
+            "cortex_cost_usd_total": self.cost, "cortex_cost_assumed_usd": 0, "cortex_cost_reserved_usd": 0.01,
             "cortex_journal_lag_seconds": self.lag_s, "cortex_job_blocked": int(self.blocked),
         }  # fmt: skip
         if self.cap_usd:
-            numbers["cortex_cost_cap_USD"] = self.cap_usd
+            numbers["cortex_cost_cap_usd"] = self.cap_usd
         if self.deadline_s:
             numbers["cortex_job_deadline_seconds"] = self.deadline_s
         for name, value in numbers.items():

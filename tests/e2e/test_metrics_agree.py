@@ -112,7 +112,7 @@ def _of_page(port: int) -> dict[str, float]:
 
     return {
         "rows": total("cortex_rows_total"), "calls": total("cortex_calls_total") + total("cortex_calls_open"), "expected": total("cortex_rows_expected"),
-        "cost": total("cortex_cost_USD_total") + total("cortex_cost_assumed_USD"),
+        "cost": total("cortex_cost_usd_total") + total("cortex_cost_assumed_usd"),
     }  # fmt: skip
 
 

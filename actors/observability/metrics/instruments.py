@@ -1,9 +1,11 @@
 """Table of the metrics: name, unit and kind, for every exporter.
 
 Names and units are OpenTelemetry's. Names for Prometheus follow by the rules of its exporter: dots and other signs
-become ``_``, the unit is a suffix, a counter ends in ``_total``. Names that begin with ``gen_ai`` are those of the
-GenAI conventions, as are their bucket bounds: https://github.com/open-telemetry/semantic-conventions-genai, "Generative
-AI client metrics".
+become ``_``, the unit is a suffix, a counter ends in ``_total``. Names are in lower case
+(https://prometheus.io/docs/practices/naming, https://opentelemetry.io/docs/specs/semconv/general/naming). A unit of
+money is not, so ``usd`` is a part of the name, and the unit an annotation, ``{USD}``, of which no suffix is made. Names
+that begin with ``gen_ai`` are those of the GenAI conventions, as are their bucket bounds:
+https://github.com/open-telemetry/semantic-conventions-genai, "Generative AI client metrics".
 """
 
 from __future__ import annotations
@@ -31,13 +33,17 @@ one."""
 
 
 class Instrument(msgspec.Struct, frozen=True):
-    """Metric: its name, kind, unit, description and bucket bounds (empty unless a histogram)."""
+    """Metric: its name, kind, unit, description and bucket bounds (empty unless a histogram).
+
+    ``successor``: name of the metric with the same value that takes its place; empty unless deprecated.
+    """
 
     name: str
     kind: Kind
     unit: str
     description: str
     bounds: tuple[float, ...] = ()
+    successor: str = ""
 
     @property
     def prometheus(self) -> str:
@@ -74,10 +80,19 @@ _TABLE: Final = (
     Instrument("cortex.retries", "counter", "{attempt}", "Attempts at a question that was attempted before"),
     Instrument("cortex.hedges", "counter", "{attempt}", "Attempts made beside a slow one"),
     Instrument("cortex.votes", "counter", "{vote}", "Votes cast"),
-    Instrument("cortex.cost", "counter", "USD", "Cost of the provider's answers"),
-    Instrument("cortex.cost.assumed", "sum", "USD", "Charged for attempts whose cost was not reported"),
-    Instrument("cortex.cost.reserved", "sum", "USD", "Worst-case cost of attempts in flight"),
-    Instrument("cortex.cost.cap", "gauge", "USD", "Limit on known, assumed and reserved cost together"),
+    Instrument("cortex.cost.usd", "counter", "{USD}", "Cost of the provider's answers"),
+    Instrument("cortex.cost.assumed.usd", "sum", "{USD}", "Charged for attempts whose cost was not reported"),
+    Instrument("cortex.cost.reserved.usd", "sum", "{USD}", "Worst-case cost of attempts in flight"),
+    Instrument("cortex.cost.cap.usd", "gauge", "{USD}", "Limit on known, assumed and reserved cost together"),
+    Instrument("cortex.cost", "counter", "USD", "Deprecated: cortex.cost.usd", successor="cortex.cost.usd"),
+    Instrument(
+        "cortex.cost.assumed", "sum", "USD", "Deprecated: cortex.cost.assumed.usd", successor="cortex.cost.assumed.usd"
+    ),
+    Instrument(
+        "cortex.cost.reserved", "sum", "USD", "Deprecated: cortex.cost.reserved.usd",
+        successor="cortex.cost.reserved.usd",
+    ),
+    Instrument("cortex.cost.cap", "gauge", "USD", "Deprecated: cortex.cost.cap.usd", successor="cortex.cost.cap.usd"),
     Instrument("cortex.tokens", "counter", "{token}", "Tokens of answers, by type"),
     Instrument("cortex.tokens.cap", "gauge", "{token}", "Limit on tokens"),
     Instrument("cortex.tokens.committed", "sum", "{token}", "Known, assumed and reserved: compared with the cap"),
@@ -116,6 +131,8 @@ _TABLE: Final = (
 )  # fmt: skip
 
 INSTRUMENTS: Final = {each.name: each for each in _TABLE}
+DEPRECATED: Final = {each.successor: each.name for each in _TABLE if each.successor}
+"""Names that are exported beside those that took their place."""
 
 JOB: Final = "cortex.job.id"
 LABEL: Final = "cortex.label.name"

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from actors.jobs.ending_cause import blocked_now
 from actors.jobs.summary import unreadable_rows
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
-from actors.observability.metrics.instruments import ENDING, JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
+from actors.observability.metrics.instruments import (
+    DEPRECATED,
+    ENDING,
+    JOB,
+    KIND,
+    LABEL,
+    LABEL_VALUE,
+    OUTCOME,
+    TOKEN_TYPE,
+)
 from actors.observability.metrics.samples import Labels, NumberSample
 from cortex.state.state import State
 from cortex.values.counters import JobCounters
@@ -58,9 +67,9 @@ def _of_job(k: State, own: Labels) -> Iterator[NumberSample]:
     )  # fmt: skip
     plain: dict[str, float | None] = {
         "cortex.retries": tally.retries, "cortex.hedges": tally.hedges, "cortex.votes": tally.votes,
-        "cortex.cost": usd(ledger.known_nusd), "cortex.cost.assumed": usd(ledger.assumed_nusd),
-        "cortex.cost.reserved": usd(ledger.reserved_nusd),
-        "cortex.cost.cap": None if limits.max_cost_nusd is None else usd(limits.max_cost_nusd),
+        "cortex.cost.usd": usd(ledger.known_nusd), "cortex.cost.assumed.usd": usd(ledger.assumed_nusd),
+        "cortex.cost.reserved.usd": usd(ledger.reserved_nusd),
+        "cortex.cost.cap.usd": None if limits.max_cost_nusd is None else usd(limits.max_cost_nusd),
         "cortex.tokens.cap": limits.max_job_tokens, "cortex.tokens.committed": ledger.committed_tokens,
         "cortex.rows.expected": rows_expected(k), "cortex.rows.unreadable": unreadable_rows(k),
         "cortex.calls.open": max(0, tally.calls - tally.answered - ledger.reused_calls - tally.calls_failed),
@@ -70,6 +79,8 @@ def _of_job(k: State, own: Labels) -> Iterator[NumberSample]:
     for name, value in plain.items():
         if value is not None:
             yield NumberSample(name, own, value)
+            if name in DEPRECATED:
+                yield NumberSample(DEPRECATED[name], own, value)
     for label, text in k.terms.labels.items():  # separate series, to be joined by job
         yield NumberSample("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
 

@@ -57,6 +57,8 @@ def numbers(readings: MetricSamples) -> Iterator[tuple[str, str, Labels, float]]
     """Yield name, description, labels and value of each Prometheus series of these samples."""
     for point in readings.points:
         instrument = INSTRUMENTS[point.name]
+        if instrument.successor:  # Ray's names are in lower case: both would be one
+            continue
         suffix = "_total" if instrument.kind == "counter" else ""
         yield instrument.prometheus + suffix, instrument.description, point.labels, point.value
     for each in readings.spreads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import urllib.request
 from typing import Any
 
@@ -17,7 +18,7 @@ from actors.observability.metrics import job_samples
 from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
 from actors.observability.metrics.endpoint import MetricsEndpoint
-from actors.observability.metrics.instruments import INSTRUMENTS, JOB
+from actors.observability.metrics.instruments import DEPRECATED, INSTRUMENTS, JOB
 from actors.observability.metrics.job_meter import JobMeter
 from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.ray_export import RayGauges, numbers
@@ -74,8 +75,8 @@ async def test_what_is_counted_is_what_the_job_says_itself(tmp_path):
     assert of(found, "cortex_retries_total") == facts["attempts"] - 40
     assert of(found, "cortex_rows_total", cortex_outcome="succeeded") == facts["rows_succeeded"]
     assert of(found, "cortex_rows_expected") == 40
-    assert of(found, "cortex_cost_USD_total") == pytest.approx(facts["cost_usd"])
-    assert of(found, "cortex_cost_cap_USD") == 1.0
+    assert of(found, "cortex_cost_usd_total") == pytest.approx(facts["cost_usd"])
+    assert of(found, "cortex_cost_cap_usd") == 1.0
     assert of(found, "cortex_tokens_total", cortex_token_type="cache_read") == facts["cache_read_tokens"] == 120
     assert of(found, "cortex_calls_in_flight") == of(found, "cortex_queue") == 0
     name = "gen_ai_client_operation_duration_seconds"
@@ -326,6 +327,32 @@ def test_names_are_those_of_opentelemetrys_own_exporter():
         assert each.prometheus == (f"{name}_{unit}" if unit and not name.endswith(f"_{unit}") else name), each.name
 
 
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+"""A name in lower case: prometheus.io/docs/practices/naming, and the naming of OpenTelemetry's semantic conventions."""
+
+
+def test_every_name_is_in_lower_case_but_those_that_another_has_replaced():
+    odd = {each.name for each in INSTRUMENTS.values() if not NAME.fullmatch(each.prometheus)}
+    assert odd == set(DEPRECATED.values()) == {"cortex.cost", "cortex.cost.assumed", "cortex.cost.reserved", "cortex.cost.cap"}
+    for name, old in DEPRECATED.items():
+        one, other = INSTRUMENTS[name], INSTRUMENTS[old]
+        assert one.kind == other.kind and one.prometheus == other.prometheus.lower(), "one name on Ray's port"
+
+
+async def test_a_deprecated_name_has_the_value_of_its_successor_and_is_not_on_rays_port(tmp_path):
+    telemetry = counting()
+    kept: list[MetricSamples] = []
+    gone = metrics_of(telemetry)._gone
+    metrics_of(telemetry)._gone = lambda meter: (kept.append(metrics_of(telemetry).read()), gone(meter))  # type: ignore[assignment, method-assign, misc, func-returns-value]
+    await run_of(tmp_path, flaky(), 4, price=PRICE, telemetry=telemetry, limits=Limits(max_cost_nusd=10**9)).to_end()
+    found, ray = found_in(kept[0]), {name for name, _, _, _ in numbers(kept[0])}
+    for name, old in DEPRECATED.items():
+        total = "_total" if INSTRUMENTS[old].kind == "counter" else ""
+        one, other = INSTRUMENTS[name].prometheus + total, INSTRUMENTS[old].prometheus + total
+        assert of(found, one) == of(found, other) and of(found, "cortex_cost_usd_total") > 0
+        assert one in ray and other not in ray and other.lower() == one
+
+
 def test_rays_gauges_are_the_same_series_under_the_same_names():
     many = _many(2, 2)
     made: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -346,7 +373,7 @@ def test_rays_gauges_are_the_same_series_under_the_same_names():
     gauges = RayGauges(Gauge, lambda: msgspec.msgpack.encode(many))
     gauges.set()
     gauges.set()
-    assert facts == found_in(many)
+    assert facts == {key: value for key, value in found_in(many).items() if "USD" not in key[0]}
     assert len(facts) == len(list(numbers(many)))
 
 

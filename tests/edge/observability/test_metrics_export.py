@@ -114,11 +114,11 @@ async def test_a_collector_is_told_what_the_job_says_itself(tmp_path, receiver):
     assert _sums(last["cortex.calls"]) == {
         "cortex.outcome=answered": 150, "cortex.outcome=reused": 0, "cortex.outcome=failed": 0,
     }  # fmt: skip
-    assert sum(_sums(last["cortex.cost"]).values()) == pytest.approx(facts["cost_usd"])
+    assert sum(_sums(last["cortex.cost.usd"]).values()) == pytest.approx(facts["cost_usd"])
     duration = last["gen_ai.client.operation.duration"].histogram.data_points[0]
     assert duration.count == sum(duration.bucket_counts) == 150 and duration.sum > 150 * 0.1
     assert list(duration.explicit_bounds) == list(INSTRUMENTS["gen_ai.client.operation.duration"].bounds)
-    assert last["cortex.turn.duration"].unit == "s" and last["cortex.cost"].sum.is_monotonic
+    assert last["cortex.turn.duration"].unit == "s" and last["cortex.cost.usd"].sum.is_monotonic
     assert last["cortex.calls"].sum.aggregation_temporality == 2  # cumulative
     assert last["cortex.permits"].WhichOneof("data") == "sum" and not last["cortex.permits"].sum.is_monotonic
     resource = found.requests[0].resource_metrics[0].resource

@@ -55,11 +55,11 @@ async def test_a_job_is_counted_once_and_has_the_series_of_one(tmp_path, shards)
     assert of(last, "cortex_rows_total") == of(last, "cortex_rows_expected") == ROWS == facts["rows_succeeded"]
     assert of(last, "cortex_calls_total", cortex_outcome="answered") == facts["calls"] == ROWS
     assert of(last, "cortex_attempts_total") == facts["attempts"] > ROWS
-    assert of(last, "cortex_cost_USD_total") == pytest.approx(facts["cost_usd"])
+    assert of(last, "cortex_cost_usd_total") == pytest.approx(facts["cost_usd"])
     assert of(last, f"{DURATION}_count", error_type="overloaded") == facts["failures"]["overloaded"]
     assert of(last, f"{DURATION}_count") == facts["attempts"]
     assert len(last) < 250 < SERIES_MAX
-    for name in ("cortex_rows_total", "cortex_calls_total", f"{DURATION}_count", "cortex_cost_USD_total"):
+    for name in ("cortex_rows_total", "cortex_calls_total", f"{DURATION}_count", "cortex_cost_usd_total"):
         counts = [sum(value for (own, _), value in found.items() if own == name) for found in seen[: seen.index(last) + 1]]
         assert counts == sorted(counts), name
 
