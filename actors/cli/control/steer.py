@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node
+from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node, node_named
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline
@@ -133,7 +133,8 @@ def _drained_there(subject: str, options: Options) -> int:
     cluster = cluster_meant(options, "nodes and branches")
 
     async def send(peer: Peer) -> int:
-        await peer.ask("drain", who(), subject)
+        named = node_named(subject, (await peer.ask("status"))["nodes"])
+        await peer.ask("drain", who(), named)
         print_error(f"{subject} of {cluster} drains: calls in flight are finished, no new ones begin")
         return COMPLETE
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from actors.cli.control import steer
 from actors.cli.control.drain import node_named
 from actors.cli.inspection.job_status import _live
+from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.process_owner import Owner
 from actors.driver.live_status import LiveStatus
@@ -52,3 +54,22 @@ def test_a_node_to_drain_is_found_by_its_pod_or_host_and_by_its_id() -> None:
     assert node_named("", _nodes("", None)) == "", "no name is no node's"
     with pytest.raises(CommandError, match=f"2 nodes are on rack7: name one by its id: {IDS[1]}, {IDS[2]}"):
         node_named("rack7", nodes)
+
+
+def test_the_scheduler_is_told_the_id_of_the_node_whose_pod_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, ...]] = []
+
+    class Told:
+        async def ask(self, method: str, *args: str) -> Any:
+            told.append((method, *args[1:]))
+            return {"nodes": _nodes("branch-x7k2p", "branch-9qq4z")}
+
+    async def asked(cluster: str, send: Any) -> int:
+        return int(await send(Told()))
+
+    monkeypatch.setattr(steer, "asked_cortex", asked)
+    options = Options(cluster="head:6379")
+    for node, branch, subject in (("branch-x7k2p", "", IDS[0]), (IDS[1], "", IDS[1]), ("", "branch:1", "branch:1")):
+        told.clear()
+        assert steer.drain("", node, branch, False, "", options) == 0
+        assert told == [("status",), ("drain", subject)]
