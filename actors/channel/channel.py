@@ -157,7 +157,7 @@ class Channel:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
             k = codec.open_job(next((each.terms for each in batch if isinstance(each, events.Opened)), terms))
         self._k = k
-        self._looks_up = not k.terms.fresh and not self._memory.empty()
+        self._looks_up = not k.terms.fresh and (bool(k.cancelled or k.submissions) or not self._memory.empty())
         changes = opens_again(self._journal, batch) or k.restored is not None  # the list is another after this turn
         self._result_buffer = ResultBuffer(0 if changes else k.emitted)
         self._batched = any(route.batched for route in terms.routes)

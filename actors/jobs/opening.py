@@ -129,12 +129,14 @@ def _afresh(opening: Opening) -> bool:
 
 
 def _reopening(k: State | None, opening: Opening | None) -> events.RowsReopened | None:
-    """Return the failed rows to ask again, with the route if another model or endpoint is asked."""
+    """Return the failed rows to ask again, with the route if another model or endpoint is asked, or
+    another transport after message batches were cancelled."""
     again = opening.reopened if opening is not None else None
     if again is None or opening is None or k is None:
         return again
     now, then = opening.terms.route, k.terms.route
-    if not again.model and (now.endpoint, now.model) == (then.endpoint, then.model):
+    elsewhere = bool(k.cancelled) and now.via != then.via  # results of a batch are priced as such
+    if not (again.model or elsewhere) and (now.endpoint, now.model) == (then.endpoint, then.model):
         return again
     return msgspec.structs.replace(again, route=now)
 

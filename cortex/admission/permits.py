@@ -222,6 +222,13 @@ def reroute(k: State, fallbacks: tuple[Route, ...], peers: int) -> None:
     k.late = {
         key: msgspec.structs.replace(missing, route=moved.get(missing.route, -1)) for key, missing in k.late.items()
     }
+    for number, batch in list(k.cancelled.items()):
+        if (place := moved.get(batch.made.route, -1)) < 0:
+            del k.cancelled[number]
+            continue
+        batch.made.route = place
+        for flight in batch.flights:
+            flight.route = place
     k.terms = now
 
 

@@ -75,7 +75,7 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
     sample = goal.sample if change.sample is None else change.sample
     route = terms.role_routes[lane - 1] if lane else terms.route
     question = sent = question_hash(route.endpoint, body, sample)
-    if not once and (shared := _same_question(k, question)) is not None:
+    if (not once or k.asking) and (shared := _same_question(k, question)) is not None:
         _asks_now(k, goal, sample, constructor, question, lane)
         _follows(k, goal, shared)
         return True
@@ -184,14 +184,19 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
 def _follows(k: State, goal: Goal, shared: InFlightAttempt) -> None:
     """Let the goal take the answer of another goal's attempt."""
     shared.followers.append(goal.id)
+    shared.abandoned = False
     if k.on_decision is not None:
         k.on_decision(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
 
 
 def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
-    """The attempt that is asking this question now and was not abandoned."""
+    """The attempt that is asking this question now and was not abandoned, or is in a batch that the provider has: its
+    result comes either way, and may be billed."""
     flight = k.flights.get(k.asking.get(question, -1))
-    return None if flight is None or flight.abandoned else flight
+    if flight is None or not flight.abandoned:
+        return flight
+    made = k.submissions.get(flight.submission)
+    return flight if made is not None and made.name else None
 
 
 # -- the fast path ---------------------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def fast_ask(k: State, changes: Iterator[Ask | Vote], once: bool, out: list[comm
                 weight = _charge_and_timeout(k, 0, price, bound, input_max, output_max, caching)
                 weights[~bound if caching else bound] = weight
             charge, timeout_s = weight
-            if (not once and question in asking) or (capped and not _committed(k, charge)):
+            if (asking and question in asking) or (capped and not _committed(k, charge)):
                 break
             set_asked(k, goal)
         except Exception:  # code or values of a program: ``ask`` raises the error again where it is handled

@@ -22,7 +22,7 @@ from cortex.calls.program_hooks import Out, give_up
 from cortex.goals.lifecycle import reopen
 from cortex.state import commands, events
 from cortex.state.program import Program
-from cortex.state.state import InFlightAttempt, State
+from cortex.state.state import CancelledBatch, InFlightAttempt, State, flight_key
 from cortex.values.batch_record import Submission, SubmissionStatus
 from policies.estimates.batching import NEVER_BEGAN, QUEUE_FULL
 from policies.failures.failure import RULES, Failure, FailureKind
@@ -144,9 +144,16 @@ def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
 
 
 def stuck(k: State, event: events.SubmissionUnreadable) -> None:
-    """Pause the job, resumable, because a submission cannot be followed without a person's answer."""
+    """Pause the job, resumable, because a submission cannot be followed without a person's answer.
+
+    The job itself cancelled some batches: their rows are asked anew where the results cannot be had.
+    """
     made = k.submissions.get(event.number)
     if made is None or made.stand not in _LEAVES_K:
+        return
+    if made.cancelled and RULES[event.failure.kind].again != "hold":
+        del k.submissions[made.number]
+        _give_up(k, [key for key in made.keys if key in k.flights])
         return
     made.stand, made.failure = SubmissionStatus.ASKING, event.failure
     k.paused_at_s = k.at_s
@@ -258,13 +265,56 @@ def nameless(k: State) -> bool:
 
 def withdraw(k: State, out: Out) -> None:
     """Cancel all batches at the provider, because the job has ended for good. Files of a batch whose last result ended
-    the job are deleted."""
+    the job are deleted.
+
+    A complete job may have failed rows opened again. The provider bills what it worked off before it took the
+    cancellation and keeps those results (Anthropic: "batch results may include some requests that completed before the
+    cancellation", https://docs.claude.com/en/docs/build-with-claude/batch-processing), so that its attempts are kept.
+    """
     for made in k.submissions.values():
         if made.name:
             left = any(key in k.flights for key in made.keys)
             end = commands.CancelSubmission if left else commands.DiscardFiles
             out.append(end(made.number, made.route, made.name))
+            if k.outcome == "complete":
+                _keep(k, made)
     k.submissions.clear()
+
+
+def _keep(k: State, made: Submission) -> None:
+    """Take the attempts of a cancelled batch whose rows have failed out of flight. They stay charged in full until
+    their results are read."""
+    keys = [key for key in made.keys if key in k.flights and k.flights[key].abandoned]
+    if not keys:
+        return
+    flights = [k.flights.pop(key) for key in keys]
+    for flight in flights:
+        k.ledger.assume(flight.charge)
+        flight.followers, flight.probe, flight.paced = [], False, None
+    made.keys, made.orphaned, made.cancelled = keys, True, True
+    k.cancelled[made.number] = CancelledBatch(made, flights)
+
+
+def look_again(k: State, other_model: bool) -> None:
+    """Put the attempts of cancelled batches in flight again, because failed rows are opened again: their results are
+    read, and rows that ask the same question wait for them (``cortex.calls.request``).
+
+    The same holds for attempts in batches that go on although their row has failed. ``other_model``: the rows are asked
+    of another model, and the results stay unread.
+    """
+    batches, k.cancelled = k.cancelled, {}
+    if other_model:
+        return
+    for batch in batches.values():
+        k.submissions[batch.made.number] = batch.made
+        for flight in batch.flights:
+            k.flights[flight_key(flight.goal, flight.attempt)] = flight
+            k.shares[flight.route].in_flight += 1
+            k.ledger.unassume(flight.charge)
+            k.ledger.reserve(flight.charge, 0)
+    for key, flight in k.flights.items():
+        if flight.submission and flight.abandoned:
+            k.asking.setdefault(flight.hash, key)
 
 
 def _in_hand(k: State) -> list[int]:

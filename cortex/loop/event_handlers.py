@@ -208,7 +208,9 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
 def _reopened(k: State, program: Program, event: events.RowsReopened, out: Out) -> None:
     if not result_list.may_reopen(k, event):
         return  # duplicate or late message
-    if event.route is not None and event.route != k.terms.route:
+    other_model = event.route is not None and event.route != k.terms.route
+    batch_submissions.look_again(k, other_model)
+    if event.route is not None and other_model:
         reroute_own(k, event.route)
     k.outcome, k.why = "partial", f"retry: {len(event.keys)} rows that failed are to be asked again"
     k.source_ended, k.halted, k.faulty_in_row = False, "", 0

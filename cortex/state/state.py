@@ -74,6 +74,15 @@ class InFlightAttempt(msgspec.Struct, array_like=True, gc=False):
     """Request as sent, if it may be sent a second time."""
 
 
+class CancelledBatch(msgspec.Struct):
+    """Message batch that was cancelled at the provider with results outstanding, because its job was complete."""
+
+    made: Submission
+    """Submission, with the attempts whose results are outstanding."""
+    flights: list[InFlightAttempt]
+    """These attempts, in the order of ``made.keys``. They are charged in full, as assumed."""
+
+
 class PrefixState(msgspec.Struct, array_like=True):
     """State of a prompt prefix that the provider may cache."""
 
@@ -287,6 +296,9 @@ class State(msgspec.Struct, dict=True):
     late: dict[int, LostAttempt] = msgspec.field(default_factory=dict)
     """Attempts given up as lost whose goals have ended, the newest ``LATE_MAX`` by ``flight_key``: a reply that still
     comes replaces their assumed cost by the real one."""
+    cancelled: dict[int, CancelledBatch] = msgspec.field(default_factory=dict)
+    """Message batches that were cancelled at the end of a complete job, by number, until failed rows are opened again:
+    their results are read then. They hold at most the attempts that were in flight at the end."""
 
     def __post_init__(self) -> None:
         if not self.shares:

@@ -53,6 +53,8 @@ class Submission(msgspec.Struct):
     """True if the bodies of its requests were lost with the channel that held them."""
     marker_at_s: float = 0.0
     """Time at which ``marker`` was created by the provider's clock, in seconds since 1970; 0: not known."""
+    cancelled: bool = False
+    """True if the job had the provider cancel it: results that came before the cancellation are still to be had."""
 
     def story(self) -> str:
         """Return a short description for people."""

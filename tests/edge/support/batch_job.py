@@ -17,6 +17,8 @@ from actors.branch import batch_executor
 from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
+from actors.journal.journal import StateFolder
+from actors.maintenance.retry_rows import RetriedRows
 from actors.ports.runtime import ChannelNotStarted, PeerGone
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
@@ -26,7 +28,7 @@ from actors.simulator.frontends.account import encode
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
-from cortex.state.events import Row
+from cortex.state.events import Row, RowsReopened
 from cortex.state.program import Program, params_of
 from cortex.values.limits import JobTerms, Limits, Route
 from policies.estimates.batching import BatchingPolicy
@@ -68,7 +70,7 @@ class Job:
         self, folder: Path, arming: ConnectionSpec, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
         price: Price | None = PRICE, program: Program | None = None, decided: tuple[tuple[int, str], ...] = (),
         via: str = "batches", fresh: bool = False, runtime: Callable[[], InlineRuntime] = InlineRuntime,
-        given: list[Row] | None = None,
+        given: list[Row] | None = None, reopened: RowsReopened | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = loader.place_of(type(program)), params_of(program)
@@ -80,13 +82,16 @@ class Job:
             route=Route(endpoint=arming.endpoint, model="sim", price=price, via=via), streams=streams,
             fresh=fresh,
         )  # fmt: skip
-        opening = Opening(terms=terms, owner=this_owner("inline"), who="test", decided=decided)
+        opening = Opening(terms=terms, owner=this_owner("inline"), who="test", decided=decided, reopened=reopened)
+        source: Any = ListSource(rows(count) if given is None else given) if streams else None
+        if reopened is not None:
+            source = RetriedRows(StateFolder(str(folder)), "j")
         self.driver = Driver(
             self.runtime,
             str(folder),
             opening,
             arming,
-            source=ListSource(rows(count) if given is None else given) if streams else None,
+            source=source,
             sink=self.sink,
         )
         self.facts: dict[str, Any] = {}

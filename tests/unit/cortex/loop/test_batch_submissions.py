@@ -17,7 +17,7 @@ from cortex.values.limits import Limits, Route
 from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import batch_price
 from policies.failures.failure import FailureKind
-from tests.support.state_machine_harness import PRICE, Stage, failure, fed, of, other
+from tests.support.state_machine_harness import PRICE, Stage, failure, fed, of, other, row
 
 BATCHED = Route(endpoint="sim", model="m", price=batch_price(PRICE), via="batches")
 LIMITS = Limits(batching=BatchingPolicy(submit_timeout_s=300.0, settle_s=60.0))
@@ -382,6 +382,99 @@ def test_a_job_whose_rows_have_all_timed_out_ends_when_it_knows_what_to_cancel(d
     out = made.turn(news)
     assert of(out, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")] * there
     assert (made.k.outcome, made.k.submissions) == ("complete", {})
+
+
+# -- rows of a cancelled batch that are asked again ------------------------------------------------------------------
+
+
+def timed_out(*events_before: events.Event) -> Stage:
+    """A complete job of which rows a and b timed out in a batch, which was cancelled."""
+    limits = msgspec.structs.replace(LIMITS, goal_timeout_s=10.0)
+    made = Stage(Batch(), limits, streams=True, route=BATCHED)
+    made.turn(fed("a", "b", ended=True))
+    made.turn(events.SubmissionIntended(1, 0, keys(made), "b0"))
+    made.turn(events.SubmissionAccepted(1, "b1"), *events_before)
+    out = made.turn(events.Ticked(), at_s=made.k.at_s + 60.0)
+    assert of(out, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")]
+    assert (made.k.outcome, made.k.flights, made.k.submissions, list(made.k.cancelled)) == ("complete", {}, {}, [1])
+    return made
+
+
+def opened_again(made: Stage, **more: Any) -> list[commands.Command]:
+    """Open the rows again and feed them. Return the commands."""
+    rows = tuple(msgspec.structs.replace(row(key), place=place) for place, key in enumerate("ab"))
+    start, kinds = made.k.position, {FailureKind.TIMED_OUT: 2}
+    again = events.RowsReopened("ann", made.k.edition + 1, ("a", "b"), (0, 1), kinds, start, kind_of=(0, 0), **more)
+    out = made.turn(events.Rejoined(made.k.epoch + 1), again, events.Resumed("ann"), events.PermitsGranted(8))
+    return [*out, *made.turn(events.RowsRead(rows, start, start + 2, True))]
+
+
+def read(made: Stage, *results: events.Event) -> list[commands.Command]:
+    return made.turn(*results, events.ResultsCollected(1))
+
+
+def test_a_retry_takes_what_a_cancelled_batch_was_paid_for_and_asks_the_rest() -> None:
+    made = timed_out()
+    ids = [custom_id(made.k, flight) for flight in made.k.cancelled[1].flights]
+    one, two = made.calls.values()
+    assumed, before = made.k.ledger.assumed_nusd, made.k.ledger.attempts
+    made.calls = {}
+    out = opened_again(made)
+    assert of(out, commands.CollectResults) == [commands.CollectResults(1)] and not of(out, commands.Call)
+    assert assumed > 0 == made.k.ledger.assumed_nusd and not made.k.cancelled
+    assert [custom_id(made.k, flight) for flight in made.k.flights.values()] == ids
+    refused = made.broke(two, "cancelled", "its batch was cancelled", error_type="canceled", sent=False)
+    out = read(made, made.answered(one, "one"), refused)
+    assert [call.sample for call in of(out, commands.Call)] == ["b"] and made.k.outcome == ""
+    assert len(of(out, commands.EmitResult)) == 1
+    ledger = made.k.ledger
+    assert (ledger.known_nusd, ledger.assumed_nusd, ledger.attempts, ledger.paid_again) == (30_000, 0, before + 1, 0)
+
+
+def test_a_row_whose_request_timed_out_again_is_kept_again() -> None:
+    made = timed_out()
+    opened_again(made)
+    out = made.turn(events.Ticked(), at_s=made.k.at_s + 60.0)
+    assert of(out, commands.CancelSubmission) and made.k.outcome == "complete" and len(made.k.cancelled) == 1
+    assert made.k.ledger.assumed_nusd > 0 == made.k.ledger.reserved_nusd
+
+
+@pytest.mark.parametrize("gone", [
+    events.SubmissionUnreadable(1, failure("rejected", status=404)), events.SubmissionRejected(1, failure("lost")),
+])  # fmt: skip
+def test_rows_of_a_cancelled_batch_that_is_gone_are_asked_anew_and_nobody_is_asked(gone: events.Event) -> None:
+    made = timed_out()
+    opened_again(made)
+    out = made.turn(gone)
+    assert [call.sample for call in of(out, commands.Call)] == ["a", "b"] and made.k.paused is None
+
+
+def test_a_retry_with_another_model_reads_nothing_of_a_cancelled_batch() -> None:
+    made = timed_out()
+    asked = msgspec.structs.replace(BATCHED, model="n")
+    out = opened_again(made, route=asked, model="n")
+    assert len(of(out, commands.Call)) == 2 and not of(out, commands.CollectResults)
+    assert not made.k.cancelled and made.k.ledger.assumed_nusd > 0
+
+
+def test_a_job_that_was_cancelled_keeps_no_attempts_of_its_batches() -> None:
+    made = out_there()
+    made.turn(events.Stopped("ann", "cancel"))
+    assert (made.k.outcome, made.k.cancelled) == ("cancelled", {})
+
+
+def test_a_row_that_timed_out_in_a_batch_that_goes_on_waits_for_its_result() -> None:
+    """The job has come to rest before the batch ended: nothing was cancelled."""
+    made = Stage(Batch(), msgspec.structs.replace(LIMITS, goal_timeout_s=10.0), streams=True, route=BATCHED)
+    made.turn(fed("a", "b"))
+    made.turn(events.SubmissionIntended(1, 0, keys(made), "b0"))
+    made.turn(events.SubmissionAccepted(1, "b1"))
+    made.turn(events.Ticked(), at_s=made.k.at_s + 60.0)
+    made.turn(events.Stopped("ann", "drain"))
+    assert made.k.outcome == "partial" and len(made.k.flights) == 2
+    one, two = made.calls.values()
+    assert not of(opened_again(made, input_at=made.k.position), commands.Call)
+    assert len(of(read(made, made.answered(one), made.answered(two)), commands.EmitResult)) == 2
 
 
 def test_a_batch_that_was_cancelled_at_the_provider_is_not_sent_again_unasked() -> None:

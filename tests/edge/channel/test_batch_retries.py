@@ -1,0 +1,36 @@
+"""Retry of rows that timed out in a message batch, which the provider had worked off in part when it was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from actors.simulator.settings import SimulatorSettings
+from cortex.state.events import RowsReopened
+from tests.edge.channel.test_batches import stopped
+from tests.edge.support.batch_job import LIMITS, ROWS, Job, over_http
+
+
+async def test_a_retry_pays_for_no_row_that_a_cancelled_batch_was_paid_for(tmp_path: Path) -> None:
+    """The batch takes a minute, and half of it has passed when its rows time out."""
+    patient, hasty = (msgspec.structs.replace(LIMITS, goal_timeout_s=timeout_s) for timeout_s in (3_600.0, 0.05))
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=60_000, latency_spread=0.0)) as (server, connection):
+        await stopped(Job(tmp_path, connection, limits=patient), "drain")
+        (batch,) = server._face.batches._batches._all.values()
+        batch.created_s, batch.ends_s = batch.created_s - 30.0, batch.ends_s - 30.0
+        async with asyncio.timeout(10):
+            while batch.done < 20:
+                await asyncio.sleep(0.005)
+        job = await Job(tmp_path, connection, limits=hasty).to_end()
+        assert (job.facts["outcome"], job.facts["rows_failed"]) == ("complete", 40)
+        assert job.facts["cost_assumed_usd"] > 0 and 20 <= server.provider.tally.worked < 40
+        server.provider.change({"batch_ms": 20})
+        keys, kinds = tuple(job.sink.keys()), {"timed_out": 40}
+        again = RowsReopened("ann", 1, keys, tuple(range(40)), kinds, 40, kind_of=(0,) * 40)
+        job = await Job(tmp_path, connection, sink=job.sink, reopened=again).to_end()
+        assert server.provider.tally.worked == 40
+    assert Counter(job.sink.keys()) == ROWS and job.facts["rows_succeeded"] == job.facts["paid_calls"] == 40
+    assert (job.facts["outcome"], job.facts["cost_assumed_usd"], job.facts["paid_again"]) == ("complete", 0, 0)
