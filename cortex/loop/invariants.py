@@ -227,8 +227,8 @@ def _ledger(k: State) -> Iterator[str]:
     if _sum(charges) != (ledger.reserved_nusd, ledger.reserved_tokens):
         yield f"reserved: {ledger.reserved_nusd} nUSD, {ledger.reserved_tokens} tokens; under way: {_sum(charges)}"
     lost = [missing for goal in k.goals.values() for missing in (goal.assumed or {}).values()]
-    unread = [flight for batch in k.cancelled.values() for flight in batch.flights]
-    assumed = _sum([each.charge for each in (*lost, *k.late.values(), *unread)])
+    unread = [flight.charge for batch in k.cancelled.values() for flight in batch.flights]
+    assumed = _sum([*unread, *(missing.charge for missing in (*lost, *k.late.values()))])
     if assumed[0] > ledger.assumed_nusd or assumed[1] > ledger.assumed_tokens:
         yield f"assumed: {ledger.assumed_nusd} nUSD, {ledger.assumed_tokens} tokens; of lost attempts alone: {assumed}"
     for name in ledger.__struct_fields__:
