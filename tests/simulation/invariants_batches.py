@@ -46,10 +46,6 @@ class BatchesWatch(Observer):
         self._billed: Counter[str] = Counter()
         self._lost: set[str] = set()
         """Rows with unreadable results: whether they were paid for is unknown."""
-        self._withdrawn: Counter[str] = Counter()
-        """Rows that timed out while they were with the provider, by the number of their batches that were cancelled when
-        the job had ended: the provider may work them off and bill them, and a retry asks them again, as it does after a
-        call that timed out."""
         self._calm_s = 0.0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -65,9 +61,7 @@ class BatchesWatch(Observer):
             for event in batch:
                 self._event(record.name, k, roads, event)
         for command in out:
-            if type(command) is commands.CancelSubmission and (made := self._world.account.all.get(command.name)):
-                self._withdrawn.update(request.text for request in made.requests.values())
-            elif type(command) is commands.FinishJob and command.outcome == "complete":
+            if type(command) is commands.FinishJob and command.outcome == "complete":
                 if nameless := {number for number, _ in roads.there.values()} - roads.names.keys() - roads.asking:
                     self._watch.say(f"{record.name} is complete, and nobody can cancel submission {min(nameless)}")
             elif type(command) is commands.SubmitBatch:
@@ -124,7 +118,7 @@ class BatchesWatch(Observer):
         """A row of a batch was answered."""
         if request.batched and not self._world.provider.too_deep(request.text):  # asked again, as after an error
             self._billed[request.text] += 1
-            if self._billed[request.text] > 1 + self._withdrawn[request.text] and request.text not in self._lost:
+            if self._billed[request.text] > 1 and request.text not in self._lost:
                 self._watch.say(f"{request.text!r} is paid {self._billed[request.text]} times in batches")
 
     # -- events that are due

@@ -56,6 +56,11 @@ def ends_with_nameless_batches(patch: Patch) -> None:
     patch.setattr(batch_submissions, "nameless", lambda k: False)
 
 
+@planted("a retry takes what a cancelled batch was paid for", 200886, likely=_batched)
+def cancelled_batches_forgotten(patch: Patch) -> None:
+    patch.setattr(batch_submissions, "look_again", lambda k, other_model: k.cancelled.clear())
+
+
 @planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
 def doubt_taken_for_absence(patch: Patch) -> None:
     def absent(k: Any, event: Any, out: Any) -> None:

@@ -62,6 +62,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     had timed out ended while nobody knew the name of a batch, which so was not cancelled. 400006: a restarted cortex
     answered a claim that was sent before its predecessor let a blocked account rest, and the job forgot the rest.
     400019: a branch judged the deadline of a submission by its own clock, 49 minutes ahead, and refused each one.
+    200886: a retry asked again what the provider had worked off of a batch that was cancelled.
     501481: a clock was set back while no channel ran, and the deadline was read from the clock as it had been.
 
     In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
@@ -69,8 +70,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     no job had reported within a lease time. 602, 715: it took a claim that was sent before its job knew of a breaker
     for a report of the breaker. 1089: a row in input order was asked again after the deadline, and the watch missed the
     rows behind it, which wait for it. 6616: a channel with a full disk reports a grant that is not on disk.
-    200173: it took the calls of a role for calls of the job's own model. 200886: rows that timed out in a batch are asked
-    again by a retry, as after a call that timed out, and the provider may have worked off the batch. 501061: it took a
+    200173: it took the calls of a role for calls of the job's own model. 501061: it took a
     probe for unresolved whose answer its branch had told to the cortex before the job. 501484: it counted the time after
     a deadline by a clock that had leapt past it.
     """
