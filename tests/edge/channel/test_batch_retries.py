@@ -8,10 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from actors.common.process_owner import this_owner
+from actors.jobs.opening import Opening, resuming_batch
 from actors.simulator.settings import SimulatorSettings
 from cortex.state.events import RowsReopened
 from tests.edge.channel.test_batches import stopped
 from tests.edge.support.batch_job import LIMITS, ROWS, Job, over_http
+from tests.unit.cortex.loop.test_batch_submissions import timed_out
 
 
 async def test_a_retry_pays_for_no_row_that_a_cancelled_batch_was_paid_for(tmp_path: Path) -> None:
@@ -34,3 +37,13 @@ async def test_a_retry_pays_for_no_row_that_a_cancelled_batch_was_paid_for(tmp_p
         assert server.provider.tally.worked == 40
     assert Counter(job.sink.keys()) == ROWS and job.facts["rows_succeeded"] == job.facts["paid_calls"] == 40
     assert (job.facts["outcome"], job.facts["cost_assumed_usd"], job.facts["paid_again"]) == ("complete", 0, 0)
+
+
+def test_a_retry_by_another_transport_leaves_cancelled_batches_unread() -> None:
+    """Their answers were paid at the price of batches."""
+    k, again = timed_out().k, RowsReopened("ann", 1, ("a", "b"), (0, 1), {"timed_out": 2}, 2, kind_of=(0, 0))
+    for via, left in (("batches", False), ("messages", True)):
+        terms = k.terms.with_routes((msgspec.structs.replace(k.terms.route, via=via),))
+        opening = Opening(terms=terms, owner=this_owner("inline"), reopened=again)
+        first = next(event for event in resuming_batch(k, opening, 2, ())[0] if isinstance(event, RowsReopened))
+        assert (first.route is not None) == left
