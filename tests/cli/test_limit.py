@@ -227,7 +227,7 @@ class _Cortex:
 
     async def ask(self, method: str, *args: object) -> object:
         if method == "status":
-            return {"pools": self.pools}
+            return {"pools": self.pools, "nodes": {}}
         self.told.append((method, args))
         if args[1] == "branch:9":
             raise ValueError("no branch:9 is known; there are branch:0, branch:1")

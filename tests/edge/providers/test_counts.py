@@ -16,9 +16,9 @@ from actors.files.batch_request import InvalidRow, RowRefused, RowRules
 from actors.jobs.limit_options import bounded
 from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchStatus
 from actors.providers.chat_completions import batches as chat_batches
-from actors.providers.chat_completions import client as chat_client
 from actors.providers.chat_completions.rate_limit_headers import rate_limits as chat_limits
 from actors.providers.chat_completions.response import read_completion
+from actors.providers.client import keyed_model
 from actors.providers.embeddings.wire import read_vectors
 from actors.providers.gemini import batches as gemini_batches
 from actors.providers.gemini.generate_response import read_generated
@@ -27,7 +27,6 @@ from actors.providers.messages import client as messages_client
 from actors.providers.messages.rate_limit_headers import rate_limits
 from actors.providers.messages.response import read_message
 from actors.providers.mistral import batches as mistral_batches
-from actors.providers.responses import client as responses_client
 from actors.providers.responses.response import read_response
 from actors.providers.transport.response_headers import NUMBER_MAX, RETRY_AFTER_MAX_S, duration_s, number, retry_after_s
 from cortex.journal import codec
@@ -121,7 +120,7 @@ def test_a_count_is_a_whole_number_within_bounds_or_none(value: Any) -> None:
     assert found is None or found == (int(value) if isinstance(value, str) else value)
 
 
-@pytest.mark.parametrize("kind", [messages_client._TokenCount, chat_client._Count, responses_client._Count])
+@pytest.mark.parametrize("kind", [messages_client._TokenCount, keyed_model._Count])
 @pytest.mark.parametrize("value", [0, *ABSURD], ids=lambda value: repr(value)[:20])
 def test_a_counter_that_counts_absurdly_has_not_counted(kind: type, value: Any) -> None:
     with pytest.raises(msgspec.DecodeError):
