@@ -63,8 +63,9 @@ class _Refusing:
         with self._lock:
             if row and row not in self.first:
                 self.first[row] = now_s
-                error = {"type": "error", "error": {"type": "rate_limit_error", "message": "later"}}
-                return http(error, 429, retry_after=str(WAITS_S))
+                # Overloaded: of a 429 the limiter learns a rate, and six rows that are all refused first are a storm to it.
+                error = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
+                return http(error, 529, retry_after=str(WAITS_S))
             self.again.setdefault(row, now_s)
             self.answers[row] += 1
         return http({**MESSAGE, "content": [{"type": "text", "text": f"answer of {row}"}]})
