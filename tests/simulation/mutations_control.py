@@ -90,8 +90,8 @@ def probe_leak(patch: Patch) -> None:
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 
-    def all_count(policy: Any, one: Any, at_s: float, generation: int, *args: Any) -> Any:
-        return observe(policy, one, at_s, one.generation, *args)
+    def all_count(policy: Any, one: Any, at_s: float, generation: int, *args: Any, **more: Any) -> Any:
+        return observe(policy, one, at_s, one.generation, *args, **more)
 
     patch.setattr(breaker, "observe", all_count)
 

@@ -41,8 +41,9 @@ def test_another_complaint_is_another_failure() -> None:
 
 @pytest.mark.long
 def test_a_planted_fault_shrinks_to_a_script_that_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    (seed,) = mutations.FAULTS["tool_lost_unnoticed"].seeds
     mutations.tool_lost_unnoticed(monkeypatch)
-    text = shrunk_seed(10, within_s=15.0)
-    before, after = script(plan(10)), text.partition("\n  shortest of ")[0]
+    text = shrunk_seed(seed, within_s=15.0)
+    before, after = script(plan(seed)), text.partition("\n  shortest of ")[0]
     assert len(after.splitlines()) <= len(before.splitlines())
-    assert live(10, made=decoded(text.rpartition("as JSON: ")[2].encode())).broken
+    assert live(seed, made=decoded(text.rpartition("as JSON: ")[2].encode())).broken
