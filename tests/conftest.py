@@ -15,6 +15,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import ipaddress
+import logging
 import os
 import socket
 import sys
@@ -129,7 +130,17 @@ def _bounds(
     if kind in STRICT:
         _forbid_sleep(monkeypatch)
         _forbid_ray(monkeypatch)
+    before = _log_exports()
     yield
+    for handler in (left := _log_exports() - before):
+        logging.getLogger("cortex").removeHandler(handler)
+        handler.close()
+    assert not left, "the test did not close its telemetry: later tests would hear of its collector"
+
+
+def _log_exports() -> set[logging.Handler]:
+    """Return the exports of logs that hang on the logger of the whole process."""
+    return {each for each in logging.getLogger("cortex").handlers if type(each).__name__ == "OtlpLogHandler"}
 
 
 # ---------------------------------------------------------------------------------------------- figures

@@ -21,7 +21,7 @@ from tests.support.otlp_collector import HttpCollector, attributes, well_formed
 from tests.support.sample_programs import Planner
 
 LIMITS = Limits(retry=RetryPolicy(base_s=0.01, cap_s=0.02), concurrency=4, snapshot_events=13)
-ENVIRON = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_BSP_SCHEDULE_DELAY": "5"}
+ENVIRON = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_BSP_SCHEDULE_DELAY": "5", "OTEL_LOGS_EXPORTER": "none"}
 
 
 class Life:
