@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actors.cluster.orphan_cleanup import below, end_processes
+from tests.support.ports import free_port
 from tests.support.repository_rules import ROOT
 
 PROVIDER = """
@@ -31,6 +31,11 @@ WATCHFUL = {
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "1000",
 }  # fmt: skip
 """A Ray that takes a dead node for dead after some seconds, not after twenty."""
+PATIENT = {
+    "RAY_health_check_period_ms": "3000", "RAY_health_check_timeout_ms": "10000",
+    "RAY_health_check_failure_threshold": "5", "RAY_health_check_initial_delay_ms": "5000",
+}  # fmt: skip
+"""Ray's defaults, for tests in which no node dies: a machine that stands still for some seconds loses none."""
 _OPEN = {"RAY_AUTH_MODE": "disabled"}
 """Where a token lies about in the home folder, `ray start` makes a head ask for it, and gives it to no other node."""
 _FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
@@ -53,12 +58,6 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a process of ours: this checkout, no Ray and no key but those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")}
     return {**kept, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **more}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Head(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,8 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.cluster_processes import KEY, Provider, environment, free_port, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import KEY, PATIENT, Head, Provider, environment, names_in, ray_head, write_rows
 from tests.e2e import tools
+from tests.support.ports import free_port
 
 PROGRAM = """
 import cortex
@@ -60,6 +62,7 @@ class There(NamedTuple):
     http: str
     client: str
     provider: Provider
+    head: Head
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +85,22 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
     pod = {
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "CORTEX_STATE": str(folder / "state"),
         "ANTHROPIC_API_KEY_FILE": str(folder / "key"), "ANTHROPIC_BASE_URL": provider.url,
+        **PATIENT,
     }  # fmt: skip
     try:
         with ray_head(*words, **pod) as head:
             local = "127.0.0.1"
-            yield There(head.address, f"http://{local}:{dashboard}", f"ray://{local}:{client}", provider)
+            yield There(head.address, f"http://{local}:{dashboard}", f"ray://{local}:{client}", provider, head)
     finally:
         provider.close()
+
+
+@pytest.fixture(autouse=True)
+def _the_head_lives(there: There) -> Iterator[None]:
+    """A test that fails because its head ended says so."""
+    yield
+    with contextlib.suppress(ChildProcessError):
+        assert os.waitpid(there.head.pid, os.WNOHANG)[0] == 0, (there.head.folder / "start.log").read_text()[-4_000:]
 
 
 def cortex(folder: Path, *words: str, **environ: str) -> subprocess.Popen[str]:

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.cluster_processes import KEY, Head, Provider, environment, free_port, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import KEY, Head, Provider, environment, names_in, ray_head, write_rows
 from tests.e2e import tools
 from tests.manifests.rendering import named
 from tests.manifests.rendering import rendered as folder_of
+from tests.support.ports import free_port
 
 ROWS = 60
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}

@@ -9,7 +9,6 @@ import glob
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ from typing import Any
 
 import psycopg
 import pytest
+
+from tests.support.ports import free_port
 
 _numbers = count()
 
@@ -41,9 +42,7 @@ class Server:
         self._bin = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="cortex-pg-"))
         self._as = self._other_user()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "-D", self.data, "-U", "owner", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.write(f"port = {self.port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n")
