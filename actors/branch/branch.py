@@ -298,7 +298,7 @@ class Branch:
         """Make calls one after the other in one coroutine: a coroutine for each would cost a tenth of the branch's own
         CPU.
         """
-        clock, bound_of, door_of = self._clock, self._bound.of, self._keys.open_route
+        clock, bound_of, routes, open_route = self._clock, self._bound.of, self._keys.routes, self._keys.open_route
         preparing = self._credentials.preparing
         while queue:
             under = queue.popleft()
@@ -310,7 +310,10 @@ class Branch:
             refused: Failure | None = None
             result: Reply | Failure
             try:
-                route = door_of(under.family, call.route)
+                try:
+                    route = routes[under.family][call.route]
+                except LookupError:
+                    route = open_route(under.family, call.route)  # raises in its words
                 model = route.model
                 if preparing and model in preparing:
                     under.begun_s = clock()
@@ -327,7 +330,9 @@ class Branch:
                 else:
                     under.begun_s = clock()
                     count = under.count = route.counts.get(call.generation) or route.count(call.generation)
-                    count.begin(model)
+                    count.begun += 1  # `begin`, without a call
+                    count.in_flight += 1
+                    count.model = model
                     if call.trace or self._traces:
                         self._traces = True
                         TRACEPARENT.set(call.trace)

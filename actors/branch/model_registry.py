@@ -56,7 +56,8 @@ class ModelRegistry:
         self._counts = counts
         self._breakers = breakers
         self._connections: dict[str, bytes] = {}
-        self._doors: dict[str, tuple[OpenRoute, ...]] = {}
+        self.routes: dict[str, tuple[OpenRoute, ...]] = {}
+        """Open routes of each family, by their numbers."""
         self._past: dict[str, list[Model]] = {}
         """Models of each family that none of its routes has any more, the latest last: calls may still be under way on
         them."""
@@ -64,11 +65,11 @@ class ModelRegistry:
         """Models to be closed."""
 
     def __contains__(self, family: str) -> bool:
-        return family in self._doors
+        return family in self.routes
 
     def add(self, family: str, connection: bytes) -> list[Model]:
         """Accept the connections of a family's routes. Returns the models that were newly made."""
-        known = {door.connection: door.model for doors in self._doors.values() for door in doors}
+        known = {door.connection: door.model for doors in self.routes.values() for door in doors}
         fresh: dict[bytes, Model] = {}
         doors = []
         for route, pool, alone in routes_of(connection):
@@ -80,17 +81,17 @@ class ModelRegistry:
         if self._connections.get(family) != connection:
             self._retire(family, {id(door.model) for door in doors})
         self._connections[family] = connection
-        self._doors[family] = tuple(doors)
+        self.routes[family] = tuple(doors)
         return list(fresh.values())
 
     def _retire(self, family: str, used: set[int]) -> None:
         """Keep the models of a family that its new routes do not use, the latest ``PAST_MAX`` of them: a key is read
         anew every few minutes at most, and no call takes as long as that many renewals."""
         past = {id(model): model for model in self._past.pop(family, ())}
-        past |= {id(door.model): door.model for door in self._doors.get(family, ())}
+        past |= {id(door.model): door.model for door in self.routes.get(family, ())}
         kept = [model for key, model in past.items() if key not in used]
         most = PAST_MAX * len(used)
-        elsewhere = {id(door.model) for name, doors in self._doors.items() if name != family for door in doors}
+        elsewhere = {id(door.model) for name, doors in self.routes.items() if name != family for door in doors}
         self._leaving |= {id(model): model for model in kept[:-most] if id(model) not in elsewhere}
         if kept:
             self._past[family] = kept[-most:]
@@ -102,15 +103,15 @@ class ModelRegistry:
     def open_route(self, family: str, route: int) -> OpenRoute:
         """Return the route with this number. Raises ``MissingCredential``."""
         try:
-            return self._doors[family][route]
+            return self.routes[family][route]
         except LookupError:
             raise MissingCredential(family, route) from None
 
     async def drop(self, family: str) -> None:
         """Remove an ended family of jobs, and close the models that only it used."""
         self._connections.pop(family, None)
-        gone = [*(door.model for door in self._doors.pop(family, ())), *self._past.pop(family, ())]
-        kept = [route for doors in self._doors.values() for route in doors]
+        gone = [*(door.model for door in self.routes.pop(family, ())), *self._past.pop(family, ())]
+        kept = [route for doors in self.routes.values() for route in doors]
         names = {route.route for route in kept}
         self._counts.keep(names)
         self._breakers.keep(names)
@@ -129,6 +130,6 @@ class ModelRegistry:
 
     async def close(self) -> None:
         """Close all models."""
-        for family in list(self._doors):
+        for family in list(self.routes):
             await self.drop(family)
         await self.let_go()

@@ -121,8 +121,12 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
             answer = to_plain(ended.answer) if ended.answer is not None else None
         elif kind is Goal and added is None:
             added = change
-            if not _is_new(k, added):
-                return False
+            if (
+                added.id or added.status is not OPEN or added.tries or added.parent or added.children
+                or added.kind == VOTE or added.due_at_s is not NEVER or added.deadline_at_s is not NEVER
+                or k.next_goal > k.terms.limits.goals_max
+            ):  # fmt: skip
+                return False  # no new top goal without a due time, or no room for one
             value = to_plain(added.value)
         elif kind is changes.Emit and emitted is None:
             emitted = change
@@ -140,14 +144,6 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
     if ended is not None:
         end_alone(k, ended.goal, answer, out, program)
     return True
-
-
-def _is_new(k: State, goal: Goal) -> bool:
-    """True for a new top goal without a due time, if there is room for it."""
-    return not (
-        goal.id or goal.status is not OPEN or goal.tries or goal.parent or goal.children or goal.kind == VOTE
-        or goal.due_at_s is not NEVER or goal.deadline_at_s is not NEVER or k.next_goal > k.terms.limits.goals_max
-    )  # fmt: skip
 
 
 def _add_new(k: State, goal: Goal, value: Any, out: Any, program: Program) -> None:

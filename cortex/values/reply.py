@@ -121,7 +121,11 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def text(self) -> str:
         """Text blocks of the message, joined; empty if the model gave none (for example in a refusal)."""
-        return text_of(self.body)
+        try:
+            blocks = decode_message(self.body).content
+        except msgspec.DecodeError:
+            return text_of(self.body)  # raises in its words
+        return blocks[0].text if len(blocks) == 1 else text_of(self.body)
 
     @property
     def ending(self) -> Ending:
