@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actors.files.errors import SinkError
-from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.jsonl_sink import FileSink, line_of, lines_of
 
 NAMES = ["out.jsonl", "out.jsonl.gz"]
 
@@ -56,6 +56,13 @@ def test_a_value_laid_out_over_lines_stays_one_row(tmp_path):
     made.close()
     lines = (tmp_path / "out.jsonl").read_bytes().splitlines()
     assert [msgspec.json.decode(line) for line in lines] == [{"a": "x\ny"}]
+
+
+@pytest.mark.parametrize("first", [1, "a\nb", None, b'{"a":1}', b'{"a":\n1}', msgspec.Raw(b'{"a":\n1}')], ids=repr)
+def test_rows_written_at_once_are_those_written_one_by_one(first):
+    values = [first, {"row": 7, "answer": "x"}, [first if type(first) is not bytes else 0]]
+    assert lines_of(values) == b"".join(map(line_of, values))
+    assert lines_of(values).count(b"\n") == 3
 
 
 @pytest.mark.parametrize("name", NAMES)
