@@ -16,7 +16,7 @@ Differences between servers:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -27,7 +27,7 @@ from actors.providers.messages.sse import tool_input
 from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
-from cortex.values.bounds.counts import CountFromOne, count_of
+from cortex.values.bounds.counts import Count, CountFromOne, count_of
 from cortex.values.canonical import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from cortex.values.chat_form.completion import COMPLETION, with_completion
 from cortex.values.endings import CONTEXT_WINDOW
@@ -51,13 +51,17 @@ _BROKEN_OFF: Final = frozenset({"error", "insufficient_system_resource", "abort"
 (https://api-docs.deepseek.com/api/create-chat-completion); vLLM and SGLang."""
 
 
+Empty = Annotated[list[Any], msgspec.Meta(max_length=0)]
+"""Type of a list that holds nothing."""
+
+
 class _Text(msgspec.Struct, gc=False):
     content: str
     refusal: None = None
-    tool_calls: None = None
+    tool_calls: Empty | None = None
     function_call: None = None
-    reasoning_content: None = None
-    reasoning: None = None
+    reasoning_content: Literal[""] | None = None
+    reasoning: Literal[""] | None = None
 
 
 class _TextChoice(msgspec.Struct, gc=False):
@@ -67,22 +71,25 @@ class _TextChoice(msgspec.Struct, gc=False):
     stop_reason: int | None = None
 
 
-class _TextDetails(msgspec.Struct, gc=False):
-    cached_tokens: Literal[0] | None = None
-    cache_write_tokens: Literal[0] | None = None
+class CachedTokens(msgspec.Struct, gc=False):
+    """Tokens of a prompt that were read from a cache or written to it, as a server details them."""
+
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
 
 
 class _TextUsage(msgspec.Struct, gc=False):
     prompt_tokens: CountFromOne
     completion_tokens: CountFromOne
     total_tokens: int
-    prompt_tokens_details: _TextDetails | None = None
-    prompt_cache_hit_tokens: Literal[0] | None = None
-    cached_tokens: Literal[0] | None = None
+    prompt_tokens_details: CachedTokens | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    cached_tokens: Count | None = None
 
 
 class _TextCompletion(msgspec.Struct, gc=False):
-    """Completion of a text alone, whose tokens are counted and were not cached: most completions of small calls."""
+    """Completion of a text alone, whose tokens are counted: most completions. vLLM lists no tools where there are none
+    (`tool_calls=[]`, vllm-project/vllm#11786)."""
 
     choices: tuple[_TextChoice]
     model: str
@@ -102,21 +109,30 @@ def _quick(body: bytes) -> Reply | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     choice, counts = found.choices[0], found.usage
-    text, prompt, output = choice.message.content, counts.prompt_tokens, counts.completion_tokens
-    if not text or not found.id or prompt + output != counts.total_tokens:
+    text, given, written, read, kept = choice.message.content, counts.prompt_tokens, counts.completion_tokens, 0, 0
+    if not text or not found.id or given + written != counts.total_tokens:
         return None
-    return text_reply(found.id, found.model, text, STOP_REASONS[choice.finish_reason], prompt, output)
+    if (details := counts.prompt_tokens_details) is not None:
+        read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
+    read = read or counts.prompt_cache_hit_tokens or counts.cached_tokens or 0
+    if read or kept:
+        given -= read + kept
+        if given < 0:
+            return None
+    return text_reply(found.id, found.model, text, STOP_REASONS[choice.finish_reason], given, written, read, kept)
 
 
-def text_reply(name: str, model: str, text: str, reason: str, prompt: int, output: int) -> Reply:
-    """Return the reply of a text alone, put together from its pieces. ``prompt`` and ``output`` are counts of
-    tokens."""
+def text_reply(
+    name: str, model: str, text: str, reason: str, given: int, written: int, read: int = 0, kept: int = 0
+) -> Reply:
+    """Return the reply of a text alone, put together from its pieces. Counts of tokens: `given` in the prompt,
+    `written` by the model, `read` from a cache, and `kept` in one."""
     return Reply(
         b'{"id":%b,"type":"message","role":"assistant","model":%b,"content":[{"type":"text","text":%b}],'
-        b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"cache_read_input_tokens":0,'
-        b'"cache_creation_input_tokens":0,"output_tokens":%d}}'
-        % (_encode(name), _encode(model), _encode(text), reason.encode(), prompt, output),
-        reason, model, Usage(prompt, output),
+        b'"stop_reason":"%b","stop_sequence":null,"usage":{"input_tokens":%d,"cache_read_input_tokens":%d,'
+        b'"cache_creation_input_tokens":%d,"output_tokens":%d}}'
+        % (_encode(name), _encode(model), _encode(text), reason.encode(), given, read, kept, written),
+        reason, model, Usage(given, written, read, kept),
     )  # fmt: skip
 
 

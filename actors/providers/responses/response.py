@@ -12,7 +12,15 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from actors.providers.chat_completions.logprobs import canonical_logprobs
-from actors.providers.chat_completions.response import input_of, name_in, reply_of, split_usage, text_reply
+from actors.providers.chat_completions.response import (
+    CachedTokens,
+    Empty,
+    input_of,
+    name_in,
+    reply_of,
+    split_usage,
+    text_reply,
+)
 from actors.providers.responses.request import THOUGHTS_PREFIX
 from actors.providers.transport.body import UnreadableAnswer
 from actors.providers.transport.event_stream import StreamError
@@ -35,30 +43,30 @@ _UNFINISHED: Final = frozenset({"queued", "in_progress", "cancelled"})
 class _Text(msgspec.Struct, gc=False):
     text: str
     type: Literal["output_text"]
-    logprobs: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
+    logprobs: Empty | None = None
 
 
-class _Message(msgspec.Struct, gc=False):
-    content: tuple[_Text]
-    type: Literal["message"]
+class _Item(msgspec.Struct, gc=False):
+    """Message of one text, or thoughts whose words are not told."""
 
-
-class _Details(msgspec.Struct, gc=False):
-    cached_tokens: Literal[0] | None = None
-    cache_write_tokens: Literal[0] | None = None
+    type: Literal["message", "reasoning"]
+    content: Annotated[list[_Text], msgspec.Meta(max_length=1)] | None = None
+    summary: Empty | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: CountFromOne
     output_tokens: CountFromOne
     total_tokens: int
-    input_tokens_details: _Details | None = None
+    input_tokens_details: CachedTokens | None = None
 
 
 class _TextResponse(msgspec.Struct, gc=False):
-    """Response of a text alone, whose tokens are counted and were not cached."""
+    """Response of a text alone, whose tokens are counted. Before the text of a model that reasons stands an item of
+    reasoning, without words unless a summary was asked for (alexrudall/ruby-openai#613, "the 0-th output with gpt-5";
+    https://community.openai.com/t/1307301, ``"summary": []``)."""
 
-    output: tuple[_Message]
+    output: Annotated[list[_Item], msgspec.Meta(min_length=1, max_length=2)]
     model: str
     id: str
     status: Literal["completed"]
@@ -76,10 +84,20 @@ def _quick(body: bytes) -> Reply | None:
         found = _TEXT_RESPONSE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    text, counts = found.output[0].content[0].text, found.usage
-    if not text or not found.id or counts.input_tokens + counts.output_tokens != counts.total_tokens:
+    output, counts = found.output, found.usage
+    said = output[-1].content  # texts of an output stand in messages alone
+    if not said or (len(output) > 1 and output[0].content):
         return None
-    return text_reply(found.id, found.model, text, END_TURN, counts.input_tokens, counts.output_tokens)
+    text, given, written, read = said[0].text, counts.input_tokens, counts.output_tokens, 0
+    if not text or not found.id or given + written != counts.total_tokens:
+        return None
+    kept = 0
+    if (details := counts.input_tokens_details) is not None and (details.cached_tokens or details.cache_write_tokens):
+        read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
+        given -= read + kept
+        if given < 0:
+            return None
+    return text_reply(found.id, found.model, text, END_TURN, given, written, read, kept)
 
 
 def read_response(body: bytes, charset: str = "") -> Reply:

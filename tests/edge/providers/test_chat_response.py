@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.providers.chat_completions import response
 from actors.providers.chat_completions.response import read_completion, usage_of
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
 from cortex.values.endings import Ending
-from cortex.values.reply import UNKNOWN_USAGE, Malformed, Usage, as_said
+from cortex.values.reply import UNKNOWN_USAGE, Malformed, Reply, Usage, as_said
 from tests.edge.support.scripted_http_server import compact
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
@@ -151,18 +152,39 @@ def test_a_text_that_is_no_utf_8_is_kept() -> None:
     assert read_completion(body).text == "yes \ufffd"
 
 
+def long_way(body: bytes) -> Reply:
+    """Reply to a completion that a gateway sent as a list, which only the long way reads."""
+    return read_completion(b"[%b]" % body)
+
+
 def test_the_fast_path_reads_the_same_reply() -> None:
-    for text, reason, output, cached, thought, refusal, stopped in itertools.product(
-        ("hi", "", "é\n\"\ud83d\ude00"), ("stop", "length"), (3, 0), (0, 4), (0, 5), (None, "No."), (None, "END", 7)
+    counts = (0, 0), (4, None), (0, 2), (6, 4), (8, 4), (11, 0), ("4", 0), (-1, 0)
+    cached = [{"prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": kept}} for read, kept in counts]
+    cached += [{}, {"prompt_tokens_details": None, "prompt_cache_hit_tokens": 4}, {"cached_tokens": 5}]
+    for text, reason, output, more, thought, refusal, stopped in itertools.product(
+        ("hi", "", "é\n\"\ud83d\ude00"), ("stop", "length"), (3, 0), cached, (0, 5), (None, "No."), (None, "END", 7)
     ):
-        usage = {"prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output + thought,
-                 "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
-        message = {"content": text, "refusal": refusal}
-        body, slow = (
-            json.dumps(completion(each, reason, usage, stop_reason=stopped)).encode()
-            for each in (message, message | {"reasoning_content": ""})
-        )
-        assert read_completion(body) == read_completion(slow), body
+        usage = {"prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output + thought} | more
+        body = json.dumps(completion({"content": text, "refusal": refusal}, reason, usage, stop_reason=stopped)).encode()
+        assert read_completion(body) == long_way(body), body
+
+
+@pytest.mark.parametrize(
+    ("message", "usage"),
+    [
+        ({"refusal": None, "annotations": []}, {"prompt_tokens_details": {"cached_tokens": 9, "audio_tokens": 0},
+         "completion_tokens_details": {"reasoning_tokens": 2}}),  # OpenAI
+        ({"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": [],
+          "reasoning_content": None, "reasoning": None}, {"prompt_tokens_details": None}),  # vLLM
+        ({}, {"prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}),  # DeepSeek
+        ({"reasoning_content": ""}, {"prompt_tokens_details": {"cached_tokens": 9}}),  # llama.cpp
+    ],
+)  # fmt: skip
+def test_a_text_of_each_server_is_read_by_the_fast_path(message: dict[str, Any], usage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = compact(completion({"content": "a", **message}, usage=USAGE | usage))
+    slow = long_way(body)
+    monkeypatch.setattr(response, "_content", None)  # without the long way
+    assert read_completion(body) == slow
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ documentation (https://platform.openai.com/docs/api-reference/responses) and the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.providers.responses import response as reading
 from actors.providers.responses.response import read_response, usage_of
 from actors.providers.responses.stream import ResponseAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
 from cortex.values.endings import Ending
-from cortex.values.reply import UNKNOWN_USAGE, Usage
+from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from tests.edge.support.scripted_http_server import compact
 
 USAGE = {
@@ -143,10 +145,40 @@ def test_what_is_no_response(body: bytes, error: type[Exception]) -> None:
     assert type(found.value) is error
 
 
-@pytest.mark.parametrize("text", ["a", "é\n", "\x7f", "🙂"])
-def test_the_fast_path_reads_the_same_reply(text: str) -> None:
-    whole = response(said(text))
-    assert read_response(compact(whole)) == read_response(compact(whole | {"incomplete_details": {}, "output": [said(text), 7]}))
+def long_way(body: bytes) -> Reply:
+    """Reply to a response that a gateway sent as the last event of its stream, which only the long way reads."""
+    return read_response(b'{"response":%b}' % body)
+
+
+SILENT = {"type": "reasoning", "id": "rs_1", "summary": [], "status": None}
+OUTPUTS = (
+    ((), True), ((SILENT,), True), ((SILENT | {"content": []},), True), ((SILENT | {"content": None, "encrypted_content": "gA"},), True),
+    ((THOUGHT,), False), ((SILENT, SILENT), False), ((said("I look.", phase="commentary"),), False), ((said("b"),), False),
+)  # fmt: skip
+"""Items before the text of a response, and whether the fast path reads it."""
+
+
+@pytest.mark.parametrize(("before", "quick"), OUTPUTS)
+@pytest.mark.parametrize("text", ["a", "é\n", "\x7f", "🙂", ""])
+def test_the_fast_path_reads_the_same_reply(
+    before: tuple[dict[str, Any], ...], quick: bool, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for read, kept in (0, 0), (4, None), (None, 2), (6, 4), (8, 4), (11, 0), ("4", 0), (-1, 0):
+        details = {"cached_tokens": read, "cache_write_tokens": kept}
+        body = compact(response(*before, said(text, phase="final_answer"), usage=USAGE | {"input_tokens_details": details}))
+        slow = long_way(body)
+        assert read_response(body) == slow, body
+        plain = isinstance(read, int | None) and 0 <= (read or 0) + (kept or 0) <= 10
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "_content", None)  # without the long way
+            with contextlib.nullcontext() if quick and text and plain else pytest.raises(TypeError):
+                assert read_response(body) == slow
+
+
+@pytest.mark.parametrize("output", [[SILENT], [said("a"), SILENT], [said("a"), said("")], [{"type": "message"}]])
+def test_an_output_that_does_not_end_with_its_text_is_read_by_the_long_way(output: list[Any]) -> None:
+    body = compact(response(*output))
+    assert read_response(body) == long_way(body)
 
 
 def test_a_text_that_is_no_utf_8_is_kept() -> None:
