@@ -13,11 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from actors.ports.message_batches import BatchStatus
+from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.batches.result_lines import UnreadableLine
+from actors.providers.client.canonical_request import model_in
+from actors.providers.client.wire_form import NO_FORM
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
@@ -109,6 +112,9 @@ class BatchClient:
         self._timeout_s = timeout_s
         self.transport: BatchTransport | None = None
         self._opening = asyncio.Lock()
+        self._untranslatable: dict[str, str] = {}
+        """Reasons of requests that have no counterpart, by custom id: the provider refuses what is sent in their
+        place."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -132,6 +138,29 @@ class BatchClient:
             if not token or not statuses:
                 return found
         return found
+
+    def _line_of(self, row: BatchRequest) -> bytes:
+        """Return the line of a request; where it has no counterpart, one that the provider refuses."""
+        try:
+            return self._line(row)
+        except NO_FORM as error:
+            self._untranslatable[row.custom_id] = str(error)
+            return self._empty_line(row, model_in(row.body))
+
+    def _line(self, row: BatchRequest) -> bytes:
+        """Return the line of a request. Raises the errors of ``NO_FORM``."""
+        raise NotImplementedError
+
+    def _empty_line(self, row: BatchRequest, model: str) -> bytes:
+        """Return a line that the provider refuses, in the place of a request that has no counterpart."""
+        raise NotImplementedError
+
+    def _told(self, custom_id: str, outcome: Reply | Failure) -> tuple[str, Reply | Failure]:
+        """Return a result, with our own reason where a request was not sent as it was meant."""
+        why = self._untranslatable.get(custom_id)
+        if why is not None and isinstance(outcome, Failure) and outcome.kind is FailureKind.REJECTED:
+            outcome = msgspec.structs.replace(outcome, message=self._failures.line(why))
+        return custom_id, outcome
 
     async def _page(self, token: str, size: int) -> tuple[list[BatchStatus], str] | Failure:
         """Return a page of the list, the newest batch first, and the token of the next page; empty: it was the last.

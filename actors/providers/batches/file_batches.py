@@ -13,12 +13,9 @@ import msgspec
 
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
 from actors.providers.batches.exchange import BatchClient, BatchTransport, NoName, path_of
-from actors.providers.client.canonical_request import model_in
-from actors.providers.client.wire_form import Untranslatable
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.transport.failures import FailureReader
 from cortex.values.bounds.counts import count_of
-from cortex.values.chat_form.messages import NoCounterpart
 from cortex.values.reply import Reply
 from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
 from policies.failures.failure import Failure, FailureKind
@@ -29,7 +26,6 @@ FOREIGN: Final = "-"
 """First custom id of a batch without that key: it was not made here."""
 NO_SUCH_FILE: Final = 404
 _BOUNDARY: Final = "cortex-c2a1f0d47e5b4c6f9a83"
-_BROKEN: Final = (Untranslatable, NoCounterpart, msgspec.DecodeError, LookupError, TypeError, AttributeError)
 
 
 class BatchOfFiles(msgspec.Struct, kw_only=True):
@@ -64,8 +60,7 @@ class LineForm(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     """Path of the API in a batch and in its lines."""
     body: Callable[[bytes], bytes]
-    """Function from a canonical request to the body of a line. Raises ``Untranslatable``, and the errors of msgspec and
-    of missing fields for a request that is none."""
+    """Function from a request to the body of a line (``HttpModel.line_body``). Raises the errors of ``NO_FORM``."""
     empty: str
     """Field that is sent as an empty list where a request has no counterpart, so that it is refused."""
     read: Callable[[bytes, bool], Reply]
@@ -89,9 +84,6 @@ class FileBatches(BatchClient):
     ) -> None:  # fmt: skip
         super().__init__(open_, keys, failures, timeout_s)
         self._lines_as = lines
-        self._untranslatable: dict[str, str] = {}
-        """Reasons of requests that have no counterpart, by custom id: the provider refuses what is sent in their
-        place."""
 
     @staticmethod
     def address(url: str) -> str:
@@ -102,14 +94,6 @@ class FileBatches(BatchClient):
     def headers(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return the headers of all requests, given those of calls."""
         return headers
-
-    def _line(self, row: BatchRequest) -> bytes:
-        """Return the line of a request. Raises ``Untranslatable`` and the errors of a request that is none."""
-        raise NotImplementedError
-
-    def _empty_line(self, row: BatchRequest, model: str) -> bytes:
-        """Return a line that the provider refuses, in the place of a request that has no counterpart."""
-        raise NotImplementedError
 
     def _making(self, file: str, rows: Sequence[BatchRequest]) -> tuple[str, dict[str, Any]]:
         """Return path and body of the request that makes a batch of an uploaded file."""
@@ -152,13 +136,6 @@ class FileBatches(BatchClient):
                 await self._delete((uploaded,))
             return self._not_made(made)
         return self._made(made) or self._unreadable("what is said of a batch")
-
-    def _line_of(self, row: BatchRequest) -> bytes:
-        try:
-            return self._line(row)
-        except _BROKEN as error:
-            self._untranslatable[row.custom_id] = str(error)
-            return self._empty_line(row, model_in(row.body))
 
     async def _uploaded(self, content: bytes, timeout_s: float) -> str | Failure:
         """Upload a file and return its id."""
@@ -215,13 +192,6 @@ class FileBatches(BatchClient):
                     return
         if batch.rest is not None and all_known:
             yield THE_REST, batch.rest
-
-    def _told(self, custom_id: str, outcome: Reply | Failure) -> tuple[str, Reply | Failure]:
-        """Return a result, with our own reason where a request was not sent as it was meant."""
-        why = self._untranslatable.get(custom_id)
-        if why is not None and isinstance(outcome, Failure) and outcome.kind is FailureKind.REJECTED:
-            outcome = msgspec.structs.replace(outcome, message=self._failures.line(why))
-        return custom_id, outcome
 
     async def discard(self, name: str) -> Failure | None:
         """Delete the files of a batch: its requests and its results."""

@@ -68,6 +68,11 @@ def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
     return variant._replace(bound=other) if unlike else None
 
 
+def _in_lines(variant: ChatVariant) -> ChatVariant:
+    """Return the spelling without signatures: they are Google's, whose batches have a form of their own."""
+    return variant._replace(signed=False)
+
+
 def declined(outcome: Failure, body: bytes) -> Reply | Failure:
     """Return a refusal for a prompt that a filter of the provider's declined, any other failure as it is."""
     if outcome.kind is not FailureKind.REFUSED:
@@ -89,6 +94,7 @@ GIVEN_FORM: Final = WireForm(
 CHAT_FORM: Final = WireForm(
     path=COMPLETIONS, body=_body, read=read_completion, stream=ChunkAssembler, failures=ChatFailures,
     reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, given=GIVEN_FORM,
+    in_lines=_in_lines,
 )  # fmt: skip
 
 
@@ -100,13 +106,9 @@ class ChatModel(BatchingModel):
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
         translator = fields_with(dialect.efforts) if dialect.efforts is not None else None
         variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound, translator=translator)
-        lines = LineForm(endpoint=dialect.batch_endpoint, body=self._batch_body, empty="messages", read=read_chat)
+        lines = LineForm(endpoint=dialect.batch_endpoint, body=self.line_body, empty="messages", read=read_chat)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant, load(dialect.batches), lines)
         self._counter = dialect.counter
-
-    def _batch_body(self, body: bytes) -> bytes:
-        assert isinstance(self._variant, ChatVariant)
-        return chat_body(body, self._variant.bound, translator=self._variant.translator)
 
     @property
     def counts_tokens(self) -> bool:

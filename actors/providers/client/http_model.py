@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from actors.providers.client.token_renewal import TokenRenewal
-from actors.providers.client.wire_form import Untranslatable, Variant, WireForm
+from actors.providers.client.wire_form import NO_FORM, Untranslatable, Variant, WireForm
 from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.registry import Provider, is_own_server
@@ -52,11 +52,6 @@ seen, and networks drop a connection that is silent for some minutes."""
 PAGES_OF_WRONG_ADDRESS: Final = 3
 """Pages with a good status, before any reply, from which on the address is blamed: it is that of a sign-in page, or of
 another server's user interface. One page alone may be a gateway's "one moment"."""
-
-_NO_FORM: Final = (
-    Untranslatable, NoCounterpart, msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError,
-)  # fmt: skip
-"""Errors of a request that the API has no form for."""
 
 FreeWay = tuple[RequestTemplate, ssl.SSLContext | None, str | None]
 """Request, trusted certificates (None for plain HTTP) and proxy (None for a direct connection) of a free call."""
@@ -129,7 +124,7 @@ class HttpModel:
             if written:
                 body = messages_request(body)
             sent = form.body(body, streamed, variant)
-        except _NO_FORM as error:
+        except NO_FORM as error:
             return self._formless(error)
         if streamed:
             usual_s = attempt_timeout_s(self._timeouts, output_tokens_max, len(body))
@@ -160,17 +155,22 @@ class HttpModel:
 
     def refusal(self, body: bytes) -> Failure | None:
         """Return the failure of a request that the API has no form for; None if `call` would send it."""
-        form = self._form
         try:
-            if body.startswith(WRITTEN):
-                if form.given is not None and body.startswith(form.given.mark):
-                    form = form.given
-                else:
-                    body = messages_request(body)
-            form.body(body, False, self._variant)
-        except _NO_FORM as error:
+            self.line_body(body)
+        except NO_FORM as error:
             return self._formless(error)
         return None
+
+    def line_body(self, body: bytes) -> bytes:
+        """Return the body of a request in a line of a batch: as `call` sends it, in the spelling of
+        `WireForm.in_lines`. Raises the errors of `NO_FORM`."""
+        form = self._form
+        if body.startswith(WRITTEN):
+            if form.given is not None and body.startswith(form.given.mark):
+                form = form.given
+            else:
+                body = messages_request(body)
+        return form.body(body, False, form.in_lines(self._variant))
 
     def _formless(self, error: Exception) -> Failure:
         text = str(error)

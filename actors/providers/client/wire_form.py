@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from actors.providers.registry import Provider
 from actors.providers.transport.body import TOKEN_BYTES
 from actors.providers.transport.event_stream import EventStream
 from actors.providers.transport.failures import FailureReader, Redactor
+from cortex.values.chat_form.messages import NoCounterpart
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 from policies.limits.limit import RateLimits
@@ -22,6 +23,17 @@ type."""
 
 class Untranslatable(ValueError):
     """Part of a request that the wire form has no counterpart for. One line that names it."""
+
+
+NO_FORM: Final = (
+    Untranslatable, NoCounterpart, msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, AttributeError,
+)  # fmt: skip
+"""Errors of a request that the API has no form for."""
+
+
+def _same(variant: Any) -> Variant:
+    found: Variant = variant
+    return found
 
 
 def _no_other(variant: Any, outcome: Failure) -> Variant | None:
@@ -54,6 +66,9 @@ class WireForm(msgspec.Struct, frozen=True, kw_only=True):
     other: Callable[[Any, Failure], Variant | None] = _no_other
     """Function ``(variant, failure) -> variant`` that names what to send where the server refused a field of the one
     that was sent; None: it refused no such field."""
+    in_lines: Callable[[Any], Variant] = _same
+    """Function ``variant -> variant`` that returns the spelling of requests in lines of batches, where a refusal costs
+    the row: none is asked again in another spelling."""
     mark: bytes = b""
     """Beginning of the requests of this form, where their users wrote them in it."""
     given: WireForm | None = None

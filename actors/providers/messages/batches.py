@@ -6,15 +6,17 @@ the batch, for 29 days from its making (https://platform.claude.com/docs/en/buil
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from actors.ports.message_batches import UNKNOWN_REQUESTS, BatchRequest, BatchStatus
-from actors.providers.batches.exchange import BatchClient, NoName, path_of
+from actors.providers.batches.exchange import BatchClient, BatchTransport, NoName, path_of
+from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages.batch_results import read_result
+from actors.providers.transport.failures import FailureReader
 from cortex.values.bounds.counts import count_of
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
@@ -23,11 +25,26 @@ BATCHES: Final = "/v1/messages/batches"
 
 
 class ProviderBatches(BatchClient):
-    """``MessageBatches`` of a provider."""
+    """``MessageBatches`` of a provider. ``line_body``: function from a request to the body of its line
+    (``HttpModel.line_body``)."""
+
+    def __init__(
+        self, open_: Callable[[], Awaitable[BatchTransport]], keys: CredentialReload, failures: FailureReader,
+        timeout_s: float, line_body: Callable[[bytes], bytes],
+    ) -> None:  # fmt: skip
+        super().__init__(open_, keys, failures, timeout_s)
+        self._line_body = line_body
+
+    def _line(self, row: BatchRequest) -> bytes:
+        return self._line_body(row.body)
+
+    def _empty_line(self, row: BatchRequest, model: str) -> bytes:
+        return msgspec.json.encode({"model": model, "max_tokens": 1, "messages": []})
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Submit a batch of these rows."""
-        body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
+        requests = [_Request(row.custom_id, msgspec.Raw(self._line_of(row))) for row in rows]
+        body = msgspec.json.encode({"requests": requests})
         failure = await self._about("POST", body=body, timeout_s=timeout_s)
         if isinstance(failure, Failure):
             return failure
@@ -65,7 +82,7 @@ class ProviderBatches(BatchClient):
             return
         async for found in self._outcomes(self._lines(path), read_result):
             if found is not None:
-                yield found[0], self._redacted(found[1])
+                yield self._told(found[0], self._redacted(found[1]))
 
     async def discard(self, name: str) -> Failure | None:
         """Return None: a batch has no files."""

@@ -33,7 +33,7 @@ from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
-from actors.providers.messages.foreign_thoughts import other_thoughts, without_foreign
+from actors.providers.messages.foreign_thoughts import OWN, other_thoughts, without_foreign
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.messages.response import read_message
 from actors.providers.messages.sdk_transport import SdkTransport
@@ -70,7 +70,7 @@ def _body(body: bytes, streamed: bool, variant: object) -> bytes:
 
 MESSAGES_FORM: Final = WireForm(
     path=MESSAGES, body=_body, read=read_message, stream=StreamAssembler, failures=MessagesFailures,
-    reports_limits=reports_limits, rate_limits=rate_limits, other=other_thoughts,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=other_thoughts, in_lines=lambda variant: OWN,
 )  # fmt: skip
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -118,8 +118,9 @@ class AnthropicModel(HttpModel):
         self._prepared = credential, prepared
         self._counter_missing = not self._dialect.counts_tokens
         self.batches = ProviderBatches(
-            self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
-        )
+            self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s,
+            self.line_body,
+        )  # fmt: skip
         """Message batches of the provider, under the same credential."""
 
     @property

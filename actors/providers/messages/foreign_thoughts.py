@@ -4,6 +4,9 @@ Claude refuses a thought that it has not signed, with status 400: "messages.1.co
 `thinking` block" (as reported at NoeFabris/opencode-antigravity-auth#70, after tool calls of Gemini, and at
 ding113/claude-code-hub#518). Its own signatures are base64. Those of OpenAI and Google hold a colon
 (``responses.request``, ``chat_completions.tool_signatures``); a thought that its API does not sign has an empty one.
+
+A single call leaves them out once one was refused, since a server of the user's own that serves this API may want them
+back. Lines of message batches never hold them: a line that is refused costs its row, and is not asked again.
 """
 
 from __future__ import annotations

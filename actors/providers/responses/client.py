@@ -78,15 +78,9 @@ RESPONSES_FORM: Final = WireForm(
 )  # fmt: skip
 
 
-def _batched(body: bytes) -> bytes:
-    return written_body(body) if body.startswith(RESPONSES_MARK) else responses_body(body)
-
-
 def _read(body: bytes, kept: bool) -> Reply:
     return _whole(body, "") if kept else read_response(body)
 
-
-LINES: Final = LineForm(endpoint=f"/v1{RESPONSES}", body=_batched, empty="input", read=_read)
 
 
 class ResponsesModel(BatchingModel):
@@ -96,7 +90,8 @@ class ResponsesModel(BatchingModel):
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: KeyDialect = load(row.dialect) if row.dialect else DEFAULT
         variant = ResponsesVariant()
-        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, variant, OpenAIBatches, LINES)
+        lines = LineForm(endpoint=f"/v1{RESPONSES}", body=self.line_body, empty="input", read=_read)
+        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, variant, OpenAIBatches, lines)
         self._counter_missing = False
 
     @property
