@@ -138,6 +138,8 @@ class Lease:
         """True if the last claim was answered. Until then it is not known which scheduler knows what is held."""
         self._early: list[Grant] = []
         """Larger grants that came before that answer."""
+        self._overtaken = False
+        """True if the last claim was overtaken by grants that K has not taken yet: it is made again when K has."""
 
     # -- from the channel --------------------------------------------------------------------------------------------
 
@@ -201,6 +203,9 @@ class Lease:
         for place in self._places:
             if place.at == event.route and place.coming and event.why != RAN_OUT:
                 del place.coming[0]
+        if self._overtaken and not self._coming():
+            self._overtaken = False
+            self._changed.set()
 
     def again(self) -> None:
         """Claim again: the scheduler was restarted."""
@@ -214,7 +219,7 @@ class Lease:
         """
         if self._runtime.monotonic_s() < self._until_s:
             return []
-        if self._put_aside and not any(place.coming for place in self._places):
+        if self._put_aside and not self._coming():
             return []
         self._put_aside = True
         self._changed.set()
@@ -354,8 +359,11 @@ class Lease:
 
     def _answered(self, grants: tuple[Grant, ...], asked_s: float) -> None:
         if self._outdated(grants):
-            self._changed.set()
+            self._overtaken = self._coming()  # then `taken` has the claim made again, not this: a turn may take minutes
+            if not self._overtaken:
+                self._changed.set()
             return
+        self._overtaken = False
         anew, self._put_aside = self._put_aside, False
         for grant in grants:
             if grant.cortex in self._past:
@@ -370,6 +378,10 @@ class Lease:
         for grant in self._early:
             if grant.cortex == self._granter:
                 self._take(grant)
+
+    def _coming(self) -> bool:
+        """Return whether K will have a grant in its next turns."""
+        return any(place.coming for place in self._places)
 
     def _told(self, place: _RouteLease, share: RouteShare, memo: bytes) -> bytes:
         """Return the memo as schedulers may learn it: nothing that is older than an order to forget it."""

@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from actors.channel.leases.lease import AGAIN_S, PAUSE_S, RAN_OUT, RENEW_S
+from actors.channel.leases.lease import AGAIN_S, PAUSE_MAX_S, PAUSE_S, RAN_OUT, RENEW_S
 from actors.scheduler.actor import Cortex
 from cortex.scheduler.protocol import SchedulerStarted
 from cortex.scheduler.reports import ProgressReport, RouteSignals
@@ -213,6 +213,31 @@ def test_a_new_cortex_is_told_what_the_last_one_granted_before_it_is_heeded() ->
         job.turn()
         assert [event.permits for event in job.told] == [10, 0, 9]
         assert [claims.claims[0].memo for _, claims in world.claims[-2:]] == [b"of 1", b"blocked"]
+
+    act(play)
+
+
+@pytest.mark.parametrize("turn_s", [1.0, 60.0])
+def test_an_overtaken_claim_is_made_again_when_the_turn_is_over_not_all_the_time(turn_s: float) -> None:
+    """The turn that takes the grant may take minutes: its database is away."""
+
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S, memo=b"of 1"))
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        world.slow = True
+        job.lease.granted(grant(2, 5, memo=b"blocked"))
+        world.cortex = Answers(grant(1, 9, "cortex.2", for_s=LEASE_S, memo=b"of 2"))
+        before = len(world.claims)
+        job.lease.again()
+        await asyncio.sleep(turn_s)
+        assert len(world.claims) - before <= 2 + turn_s / RENEW_S
+        world.slow = False
+        before = len(world.claims)
+        job.turn()
+        await asyncio.sleep(PAUSE_MAX_S + 0.01)
+        assert world.claims[before][1].claims[0].memo == b"blocked"
+        assert job.k.permits == 9
 
     act(play)
 
