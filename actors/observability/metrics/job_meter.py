@@ -120,11 +120,11 @@ class JobMeter:
             answered = [event for event in batch if type(event) is events.Answered]
             if answered:
                 progress = True
-                self._answered(answered, turn.at_s)
+                self._answered(answered, turn)
             if len(answered) < len(batch):
                 for event in batch:
                     if type(event) is events.AttemptFailed:
-                        self._broke(event, turn.at_s)
+                        self._broke(event, turn)
                     elif type(event) is events.GivenBack:
                         if self._places is not None:
                             self._place(event)
@@ -209,29 +209,29 @@ class JobMeter:
         elif self._places is None:
             self._places = {key: flight.route for key, flight in k.flights.items()}
 
-    def _answered(self, some: list[events.Answered], at_s: float) -> None:
+    def _answered(self, some: list[events.Answered], turn: events.Turn) -> None:
         if self._places is None:
-            self._take(0, some, at_s)
+            self._take(0, some, turn)
             return
         by_place: dict[int, list[events.Answered]] = {}
         for event in some:
             by_place.setdefault(self._place(event), []).append(event)
         for place, those in by_place.items():
-            self._take(place, those, at_s)
+            self._take(place, those, turn)
 
-    def _take(self, place: int, some: list[events.Answered], at_s: float) -> None:
+    def _take(self, place: int, some: list[events.Answered], turn: events.Turn) -> None:
         ends = self._of(place, "")
         ends.answered(some)
-        self._show(ends.duration, some[-1], at_s)
+        self._show(ends.duration, some[-1], turn)
         if len(some) > 1:
-            self._show(ends.duration, max(some, key=_elapsed_s), at_s)
+            self._show(ends.duration, max(some, key=_elapsed_s), turn)
 
-    def _broke(self, event: events.AttemptFailed, at_s: float) -> None:
+    def _broke(self, event: events.AttemptFailed, turn: events.Turn) -> None:
         place = 0 if self._places is None else self._place(event)
         if event.failure.sent and event.elapsed_s > 0:
             ends = self._of(place, str(event.failure.kind))
             ends.duration.add(event.elapsed_s)
-            self._show(ends.duration, event, at_s)
+            self._show(ends.duration, event, turn)
 
     def _of(self, place: int, kind: str) -> _AttemptOutcomes:
         found = self._ends.get((place, kind))
@@ -244,14 +244,14 @@ class JobMeter:
         place = self._places.pop(flight_key(event.goal, event.attempt), 0)
         return place if place < len(self._routes) else 0
 
-    def _show(self, into: HistogramSample, event: Ended, at_s: float) -> None:
+    def _show(self, into: HistogramSample, event: Ended, turn: events.Turn) -> None:
         """Make this attempt the exemplar of its bucket, if its trace is kept and the last exemplar is ``EXEMPLAR_S``
-        old."""
+        old, or the clock of the machine was set back since."""
         if self._sampled is nobody or not event.elapsed_s:
             return
-        bucket = into.bucket(event.elapsed_s)
+        bucket, at_s = into.bucket(event.elapsed_s), turn.wall_s
         last = into.exemplars.get(bucket)
-        if last is None or at_s >= last.at_s + EXEMPLAR_S:
+        if last is None or not last.at_s <= at_s < last.at_s + EXEMPLAR_S:
             assert self._k is not None
             kept = self._sampled(self._k, event)
             if kept is not None:

@@ -203,6 +203,13 @@ def otlp(readings: MetricSamples, resource: Resource, at_s: float, delta: bool =
 
 
 class _MetricBuilder:
+    """Builder of the SDK's metrics. All its times are those of the machine's clock.
+
+    A series that began after ``at_s``, since the clock was set back meanwhile, is told as begun at ``at_s``, which
+    stands for a start that is not known; a later one is invalid, and exemplars are inside the interval
+    (https://opentelemetry.io/docs/specs/otel/metrics/data-model, "Cumulative streams: handling unknown start time").
+    """
+
     def __init__(self, readings: MetricSamples, at_s: float, temporality: AggregationTemporality) -> None:
         self._readings, self._at_ns, self._temporality = readings, _ns(at_s), temporality
 
@@ -222,7 +229,7 @@ class _MetricBuilder:
 
     def histogram(self, instrument: Instrument, spreads: list[HistogramSample]) -> Metric:
         """Return a histogram. Minimum and maximum are not known."""
-        began_ns = _ns(self._readings.began_s)
+        began_ns = self._not_later(self._readings.began_s)
         some = [
             HistogramDataPoint(
                 dict(each.labels), began_ns, self._at_ns, each.count, each.total, list(each.counts), each.bounds,
@@ -236,9 +243,12 @@ class _MetricBuilder:
         """Return the start of a series in nanoseconds: a job's counters are kept by its journal and start with the
         job, not with this process."""
         if self._temporality is AggregationTemporality.DELTA:
-            return _ns(self._readings.began_s)
+            return self._not_later(self._readings.began_s)
         job = dict(labels).get(JOB, "")
-        return _ns(self._readings.since_s.get(job, self._readings.began_s))
+        return self._not_later(self._readings.since_s.get(job, self._readings.began_s))
+
+    def _not_later(self, began_s: float) -> int:
+        return min(_ns(began_s), self._at_ns)
 
 
 def _exemplars(each: HistogramSample) -> list[Shown]:

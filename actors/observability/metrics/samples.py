@@ -26,6 +26,7 @@ class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     value: float
     at_s: float
+    """Unix time by the clock of the machine, as that of a scrape, not the job's own time."""
     trace_id: str
     span_id: str
 

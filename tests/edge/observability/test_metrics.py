@@ -242,6 +242,47 @@ def test_an_exemplar_is_a_call_of_its_bucket_whose_trace_is_kept():
     assert b"trace_id" not in page(MetricSamples(0.0, [], list(meter.spreads())), {}, "text/plain")[0]
 
 
+_DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, _DAY_S, -_DAY_S])
+def test_times_that_are_exported_are_those_of_the_machines_clock(ahead_s):
+    """The clock was set while the job ran. A scraper, a collector and `time()` know the machine's clock alone."""
+    from opentelemetry.sdk.resources import Resource
+
+    from actors.observability.metrics.otlp_export import otlp
+
+    began_s, at_s, deadline_s = 1.7e9, 1.7e9 + 100.0, 1.7e9 + ahead_s + 500.0
+    now_s = at_s + ahead_s
+    meter = JobMeter("j", "/nowhere", lambda: now_s, lambda meter: None, lambda k, event: ("a" * 32, "b" * 16))
+    terms = msgspec.structs.replace(TERMS, limits=Limits(deadline_at_s=deadline_s))
+    k = State(terms=terms, at_s=at_s, ahead_s=ahead_s, began_at_s=began_s)
+    meter.turn(1, events.Turn(at_s, ((_answered(1, 0.5),),), b"", ahead_s), [], k)
+    samples = MetricSamples(began_s, list(meter.points()), list(meter.spreads()), {"j": meter.began_s})
+    points = {point.name: point.value for point in samples.points}
+    assert points["cortex.job.progressed"] == now_s and points["cortex.job.deadline"] == deadline_s
+    assert [each.at_s for one in samples.spreads for each in one.exemplars.values()] == [now_s]
+    made = [
+        point for metric in otlp(samples, Resource({}), now_s).resource_metrics[0].scope_metrics[0].metrics
+        for point in metric.data.data_points
+    ]  # fmt: skip
+    assert all((point.start_time_unix_nano or 0) <= point.time_unix_nano for point in made)
+    shown = [each for point in made for each in getattr(point, "exemplars", ())]
+    assert [each.time_unix_nano for each in shown] == [int(now_s * 1e9)]
+
+
+@pytest.mark.parametrize(("moved_s", "shown"), [(0.1, 1), (1.0, 2), (3600.0, 2), (-3600.0, 2)])
+def test_an_exemplar_is_replaced_after_a_second_and_when_the_clock_was_set_back(moved_s, shown):
+    def sampled(k: State, event: Any) -> tuple[str, str]:
+        return f"{event.goal:032x}", f"{event.goal:016x}"
+
+    meter, k = JobMeter("j", "/nowhere", lambda: 0.0, lambda meter: None, sampled), State(terms=TERMS)
+    meter.turn(1, events.Turn(1.7e9, ((_answered(1, 0.5),),)), [], k)
+    meter.turn(2, events.Turn(1.7e9 + 0.05, ((_answered(2, 0.5),),), b"", moved_s - 0.05), [], k)
+    (found,) = [each for one in meter.spreads() for each in one.exemplars.values()]
+    assert int(found.trace_id, 16) == shown
+
+
 # -- a cluster -------------------------------------------------------------------------------------------------------
 
 
