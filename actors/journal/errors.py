@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from actors.common.errors import UserError
+
+FAULTS: Final = ("missing", "empty", "unreadable", "read_only", "away")
+"""What may be wrong with a whole state folder: there is none; there is nothing of Cortex in it; this user may not read
+it; nothing can be written beside its journals; its disk or database does not answer."""
 
 
 class StoreError(UserError):
     """State folder or journal that cannot be used. The message is one line."""
+
+
+class FolderFault(StoreError):
+    """State folder whose journals cannot be read as it is. ``fault``: word of ``FAULTS``."""
+
+    def __init__(self, fault: str, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
 
 
 class NoSuchJob(StoreError):

@@ -91,6 +91,13 @@ class StateFolder(ABC):
         raise NotImplementedError
 
     @abstractmethod
+    def see_readable(self) -> None:
+        """Check that journals can be read here, at the cost of a look. Raises ``FolderFault`` if there is no state
+        folder, or none that can be read; ``StoreError`` for a store of another release.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
     def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
         """Return a job's journal; ``create``: create it if there is none.
 

@@ -263,8 +263,8 @@ ALERTS = (
         "1m",
         "critical",
         "The state folder cannot be written or read, as seen on {{ $labels.instance }}",
-        "The database or the disk does not answer. Jobs wait up to 15 minutes, then rest, resumable; nothing is lost. "
-        f"{JOB_OF_IT}",
+        "The database or the disk does not answer, or the folder is not there: `cortex_state_fault` says which. Jobs wait "
+        f"up to 15 minutes, then rest, resumable; nothing is lost. {JOB_OF_IT}",
     ),
     Alert(
         "CortexSlow",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+from functools import partial
 
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, print_error
@@ -15,19 +17,25 @@ from actors.journal.journal import StateFolder
 from actors.observability.folder_metrics import FolderMetrics
 
 
-def metrics(address: str, keep: str, options: Options) -> int:
-    """Run ``cortex metrics`` and return the exit code. With an address: serve the page until a signal ends it."""
+def metrics(address: str, keep: str, create: bool, options: Options) -> int:
+    """Run ``cortex metrics`` and return the exit code. With an address: serve the page until a signal ends it.
+    ``create``: make the state folder first, if there is none."""
     folder = named_folder(options)
     try:
-        found = FolderMetrics(folder, duration_s(keep))
+        kept_s = duration_s(keep)
     except ValueError as error:
         raise CommandError(f"--keep: {error}") from None
     if not address:
         from actors.observability.metrics.prometheus_text import page
 
-        print(page(found.samples(), {}, "")[0].decode(), end="")
+        found = FolderMetrics(folder, kept_s, create=create)
+        (samples,) = asyncio.run(found.ask())
+        print(page(samples, {}, "")[0].decode(), end="", flush=True)
+        if found.problem:
+            raise CommandError(found.problem)
         return COMPLETE
-    asyncio.run(_serve(address, folder, found))
+    warn = partial(print_error, level=logging.WARNING)
+    asyncio.run(_serve(address, folder, FolderMetrics(folder, kept_s, tell=warn, create=create)))
     return COMPLETE
 
 
@@ -38,11 +46,12 @@ async def _serve(address: str, folder: StateFolder, found: FolderMetrics) -> Non
     settings = TelemetrySettings.from_environ(os.environ)
     server = ScrapeServer(address, {**dict(settings.resource), "service.name": settings.service})
     where = await server.open()
-    server.serve(found.ask)
+    server.serve(found.ask, found.health)
     ends, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ends.set)
     print_error(f"metrics of {folder.address}: {where}")
+    await found.ask()  # what is wrong is logged now, not at the first scrape
     try:
         await ends.wait()
     finally:

@@ -18,6 +18,7 @@ WORDS: Final[dict[int, tuple[str, str]]] = {
         "look at the system's log (`dmesg`), and mount it for writing",
     ),
     errno.ENOENT: ("there is no such file or folder", "look at the path, or bring it back"),
+    errno.ENOTDIR: ("a part of the path is a file, no folder", "look at the path"),
     errno.EACCES: ("no permission", "let this user read and write there, or name another place"),
     errno.EPERM: ("not permitted", "let this user read and write there, or name another place"),
     errno.EMFILE: ("this process may open no more files", "raise the limit (`ulimit -n 1024`)"),

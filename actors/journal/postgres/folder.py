@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actors.journal.journal import Journal, NoSuchJob, StateFolder, StoreError, checked_name
+from actors.journal.journal import FolderFault, Journal, NoSuchJob, StateFolder, StoreError, checked_name
 from actors.journal.postgres.connection import DatabaseConnection, ran
 from actors.journal.postgres.dsn import conninfo_of, own_folder
 from actors.journal.postgres.job_lock import hold, is_held, key_of
@@ -64,6 +64,23 @@ class DatabaseStateFolder(StateFolder):
         if not self._there:
             self._there = is_there(self._link)
         return self._there
+
+    def see_readable(self) -> None:
+        """Ask the server for the tables, and whether it is a primary.
+
+        A standby does not know which jobs run, since a session's locks are known to its own server alone
+        (https://www.postgresql.org/docs/current/hot-standby.html, "Advisory locks").
+        """
+        try:
+            standby = self._link.rows("SELECT pg_is_in_recovery()")[0][0]
+        except StoreError as error:
+            raise FolderFault("away", str(error)) from None
+        if standby:
+            text = f"{self.address} is a standby, which does not know which jobs run: give the address of the primary"
+            raise FolderFault("read_only", text)
+        if not self._ready():
+            text = f"the database {self.address} has no tables of Cortex: correct --state; a first job makes them"
+            raise FolderFault("empty", text)
 
     # -- journals --------------------------------------------------------------------------------------------------
 

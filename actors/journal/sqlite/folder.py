@@ -16,7 +16,7 @@ from actors.common.boot_clock import steady_s
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
 from actors.files.local.new_files import opened_new
 from actors.files.local.os_errors import told
-from actors.journal.journal import Damaged, Journal, StateFolder, StoreError
+from actors.journal.journal import Damaged, FolderFault, Journal, StateFolder, StoreError
 from actors.journal.sqlite.backup import backup
 from actors.journal.sqlite.job_lock import hold, is_held
 from actors.journal.sqlite.key_values import FileKeyValues
@@ -64,6 +64,36 @@ class FileStateFolder(StateFolder):
         except OSError as error:
             raise self._unusable(error) from None
         return self
+
+    def see_readable(self) -> None:
+        """Look at the folder and at ``jobs`` in it.
+
+        Where nothing can be written SQLite reads no journal that is not open elsewhere: it must make a file beside it
+        (https://www.sqlite.org/wal.html, "Read-Only Databases").
+        """
+        jobs = self.path / "jobs"
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            text = f"there is no state folder {self.path}: correct --state; a first job makes it"
+            raise FolderFault("missing", text) from None
+        except OSError as error:
+            raise self._fault(error) from None
+        try:
+            os.scandir(jobs).close()
+        except FileNotFoundError:
+            text = f"{self.path} is no state folder, since it has no folder jobs: correct --state; a first job makes it"
+            raise FolderFault("empty", text) from None
+        except OSError as error:
+            raise self._fault(error) from None
+        if not os.access(jobs, os.W_OK | os.X_OK):
+            text = f"{jobs} is read-only for this user, so SQLite opens no journal in it: give the right to write there"
+            raise FolderFault("read_only", text)
+
+    def _fault(self, error: OSError) -> FolderFault:
+        denied = isinstance(error, (PermissionError, NotADirectoryError))
+        text = f"cannot read the state folder {self.path}: {told(error)}"
+        return FolderFault("unreadable" if denied else "away", text)
 
     def _tighten(self) -> None:
         """Let nobody but its owner write to the state folder: older releases made it with the mode of the umask.
@@ -114,8 +144,11 @@ class FileStateFolder(StateFolder):
 
     def jobs(self) -> list[str]:
         """Return the names of all jobs, latest written first."""
-        found = (self.path / "jobs").glob("*.sqlite")
-        return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+        written_s = {}
+        for path in (self.path / "jobs").glob("*.sqlite"):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                written_s[path.stem] = path.stat().st_mtime
+        return sorted(written_s, key=written_s.__getitem__, reverse=True)
 
     def changed_s(self, job: str) -> float:
         """Return the modification time of the journal's files, in seconds since 1970."""

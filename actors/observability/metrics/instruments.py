@@ -110,7 +110,9 @@ _TABLE: Final = (
     Instrument("cortex.job.ended.rows", "gauge", "{row}", "Rows at the end of the job's latest run, by outcome"),
     Instrument("cortex.job.ended.cost.usd", "gauge", "{USD}", "Cost of the job at the end of its latest run"),
     Instrument("cortex.ends.kept", "gauge", "s", "How long this process tells of the ends of jobs after them"),
+    Instrument("cortex.ends.unread", "gauge", "{job}", "Jobs whose end is not told, since their journal is unreadable"),
     Instrument("cortex.state.up", "gauge", "1", "1 if the state folder can be read, else 0"),
+    Instrument("cortex.state.fault", "gauge", "1", "1 for what is wrong with the state folder, else 0"),
     Instrument("cortex.journal.lag", "gauge", "s", "Longest wait of an event to be on disk, in the last minute or now"),
     Instrument("cortex.journal.size", "sum", "By", "Journal and write-ahead log on disk"),
     Instrument("cortex.disk.free", "gauge", "By", "Free space on the journal's disk"),
@@ -143,6 +145,7 @@ ENDING: Final = "cortex.ending"
 SHARD: Final = "cortex.shard"
 """Number of a shard, where its series stand beside those of its job."""
 CAUSE: Final = "cortex.cause"
+FAULT: Final = "cortex.fault"
 CERTAINTY: Final = "cortex.certainty"
 TOKEN_TYPE: Final = "cortex.token.type"
 PHASE: Final = "cortex.phase"

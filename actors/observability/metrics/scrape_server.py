@@ -15,6 +15,7 @@ from actors.observability.metrics.registry import decoded
 from actors.observability.metrics.samples import MetricSamples, together
 from actors.observability.metrics.shard_fold import ShardFold
 from actors.ports.runtime import Runtime
+from cortex.values.display import one_line
 
 ANSWER_S = 5.0
 """Most seconds that a scrape waits for an actor; an actor that has not answered is left out. Prometheus's timeout is
@@ -22,6 +23,8 @@ ANSWER_S = 5.0
 
 _log = logging.getLogger("cortex.observing.metrics")
 Ask = Callable[[], Awaitable[list[MetricSamples]]]
+Health = Callable[[], Awaitable[str]]
+"""Returns what is wrong, in one line; empty if nothing is."""
 
 
 class ListenError(UserError):
@@ -38,12 +41,13 @@ def place_of(text: str) -> tuple[str, int]:
 
 
 class ScrapeServer:
-    """HTTP server of ``/metrics``, for as long as a run goes on."""
+    """HTTP server of ``/metrics`` and ``/healthz``, for as long as a run goes on."""
 
     def __init__(self, text: str, resource: Mapping[str, str]) -> None:
         self._address, self._resource = text, resource
         self._host, self._port = place_of(text)
         self._ask: Ask | None = None
+        self._health: Health | None = None
         self._ceiling, self._fold = CardinalityLimit(), ShardFold()
         self._runner: web.AppRunner | None = None
 
@@ -51,6 +55,7 @@ class ScrapeServer:
         """Listen, and return the URL of the page. Raises ``ListenError``."""
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
+        app.router.add_get("/healthz", self._state)
         app.router.add_get("/", self._way)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -64,9 +69,10 @@ class ScrapeServer:
         host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
-    def serve(self, ask: Ask) -> None:
-        """Answer scrapes with the samples that ``ask`` returns."""
-        self._ask = ask
+    def serve(self, ask: Ask, health: Health | None = None) -> None:
+        """Answer scrapes with the samples that ``ask`` returns, and ``/healthz`` with 503 while ``health`` says what is
+        wrong, else with 200."""
+        self._ask, self._health = ask, health
 
     async def close(self) -> None:
         """Stop listening."""
@@ -80,8 +86,12 @@ class ScrapeServer:
         body, kind = await asyncio.to_thread(page, readings, self._resource, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": kind})
 
+    async def _state(self, request: web.Request) -> web.Response:
+        wrong = await self._health() if self._health is not None else ""
+        return web.Response(text=f"{one_line(wrong) or 'ok'}\n", status=503 if wrong else 200)
+
     async def _way(self, request: web.Request) -> web.Response:
-        return web.Response(text="metrics are at /metrics\n")
+        return web.Response(text="metrics are at /metrics, their state is at /healthz\n")
 
 
 def asking(runtime: Runtime, job: str) -> Ask:
