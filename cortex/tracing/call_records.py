@@ -16,9 +16,12 @@ from cortex.state.events import Answered
 from cortex.state.goals import Goal
 from cortex.tracing.spans import Span, SpanKind, SpanLink, span_key
 from cortex.values.reply import Usage
+from policies.estimates.price import Price, cost_nusd
 
 RESOLVED = "resolved"
 """Status of a goal, as spans name it."""
+UNKNOWN_COST = -1
+"""Cost of a reply whose price or usage is not known."""
 
 
 class CallRecord(msgspec.Struct, array_like=True, gc=False):
@@ -91,6 +94,8 @@ class ExchangeRecord(msgspec.Struct, array_like=True, gc=False, tag=1):
     """Goals that the reply made, if it was a plan."""
     reply: bytes = b""
     """Reply, if spans hold replies."""
+    cost_nusd: int = UNKNOWN_COST
+    """Cost of the reply in 1e-9 USD."""
 
 
 class PendingSingleCall(msgspec.Struct, gc=False):
@@ -105,6 +110,8 @@ class PendingSingleCall(msgspec.Struct, gc=False):
     model: str
     endpoint: str
     output_tokens_max: int
+    price: Price | None = None
+    """Price of the job's own route."""
 
 
 class SingleCall(msgspec.Struct, gc=False):
@@ -130,7 +137,7 @@ class SingleCall(msgspec.Struct, gc=False):
         reply = event.reply
         exchange = ExchangeRecord(
             call_of(goal.id, asked), event.attempt, goal.kind, self.begin_s, self.end_s, self.absorbed_s, event.by,
-            event.waited_s, reply.stop_reason, reply.model, reply.usage,
+            event.waited_s, reply.stop_reason, reply.model, reply.usage, cost_nusd=cost_of(asked.price, reply.usage),
         )  # fmt: skip
         facts: dict[str, Any] = {"goal": goal.id, "status": RESOLVED}
         if goal.row:
@@ -158,12 +165,19 @@ Whole = Record | SingleCall
 """Record that the tracer returns."""
 
 
-def answered(stop: str, model: str, usage: Usage, reply: bytes) -> dict[str, Any]:
-    """Return the attributes of a reply, for the span of the call that it ends."""
+def cost_of(price: Price | None, usage: Usage) -> int:
+    """Return the cost of a reply in 1e-9 USD, or ``UNKNOWN_COST``."""
+    return UNKNOWN_COST if price is None or usage.unknown else cost_nusd(price, usage)
+
+
+def answered(stop: str, model: str, usage: Usage, cost: int, reply: bytes) -> dict[str, Any]:
+    """Return the attributes of a reply, for the span of the call that it ends. ``cost``: in 1e-9 USD."""
     facts: dict[str, Any] = {
         "stop": stop, "model": model, "input": usage.input_tokens_billed, "output": usage.output_tokens,
         "cache_read": usage.cache_read_tokens, "cache_creation": usage.cache_creation_tokens,
     }  # fmt: skip
+    if cost != UNKNOWN_COST:
+        facts["cost_nusd"] = cost
     if reply:
         facts["reply"] = reply
     return facts
@@ -205,4 +219,5 @@ def _four(record: ExchangeRecord) -> Iterator[Span]:
         facts["probe"] = True
     key = span_key(SpanKind.ATTEMPT, goal, attempt)
     yield Span(SpanKind.ATTEMPT, call.trace, key, call.key, "", record.begin_s, record.end_s, "", facts)
-    yield call.ended(record.end_s, "", answered(record.stop, record.model, record.usage, record.reply))
+    facts = answered(record.stop, record.model, record.usage, record.cost_nusd, record.reply)
+    yield call.ended(record.end_s, "", facts)

@@ -6,11 +6,14 @@ from typing import Any
 
 from cortex.state import commands, events
 from cortex.state.goals import Goal, flight_key
-from cortex.tracing.call_records import CallRecord, ExchangeRecord, answered
+from cortex.tracing.call_records import CallRecord, ExchangeRecord, answered, cost_of
+from cortex.tracing.content import as_json
 from cortex.tracing.spans import Span, SpanKind, span_key
 from cortex.tracing.trace_assignment import CALL_SPANS, TraceAssignment
 from cortex.tracing.trace_state import AttemptRecord, GoalRecord, RunRecord
 from cortex.tracing.turn_context import TurnContext
+from cortex.values.limits import Route
+from cortex.values.reply import Reply
 from policies.failures.failure import RULES, FailureKind
 
 CHILD_SPANS = 20
@@ -78,6 +81,7 @@ class CallSpans:
             goal.constructor, route.model, route.endpoint, command.output_tokens_max, 1, "",
             command.body if self._now.captures else b"", command.route,
         )  # fmt: skip
+        node.prompt = node.prompt or call.body
         return call
 
     def answered(self, event: events.Answered, node: GoalRecord | None) -> None:
@@ -103,8 +107,9 @@ class CallSpans:
             end_s = self._now.at_s  # the attempt was declared lost, and has its span as that; its reply still counts
             number = max(number, _number(call))  # the attempt may be older than this call, which has its own number
         reply = event.reply
-        body = reply.body if self._now.captures else b""
-        self.close_call(node, end_s, "", answered(reply.stop_reason, reply.model, reply.usage, body))
+        body = self._body(reply, node)
+        cost = cost_of(self._route(call).price, reply.usage)
+        self.close_call(node, end_s, "", answered(reply.stop_reason, reply.model, reply.usage, cost, body))
         self._absorb(node, call, number, end_s)
 
     def _exchanged(
@@ -117,10 +122,23 @@ class CallSpans:
         node.open_s = at_s
         exchange = ExchangeRecord(
             call, event.attempt, node.kind, begin_s, end_s, at_s, event.by, event.waited_s, reply.stop_reason,
-            reply.model, reply.usage, probe, self._refused(node), 0, reply.body if now.captures else b"",
+            reply.model, reply.usage, probe, self._refused(node), 0, self._body(reply, node),
+            cost_of(self._route(call).price, reply.usage),
         )  # fmt: skip
         node.spans.append(exchange)
         now.absorbed[node.goal] = exchange
+
+    def _route(self, call: CallRecord) -> Route:
+        """Return the route of a call's latest attempt."""
+        terms = self._now.k.terms
+        return terms.routes[call.route] if call.route else terms.route
+
+    def _body(self, reply: Reply, node: GoalRecord) -> bytes:
+        """Return a reply to a goal as spans hold it: empty unless they hold texts."""
+        if not self._now.captures:
+            return b""
+        node.reply = reply.body
+        return reply.body
 
     def _taken(self, call: CallRecord, node: GoalRecord) -> bool:
         """Return whether the goal of a call has taken a reply, or asks something else now."""
@@ -239,8 +257,8 @@ class CallSpans:
         facts: dict[str, Any] = {"reused": True}
         if event.reply is not None:
             facts |= {"stop": event.reply.stop_reason, "model": event.reply.model}
-            if self._now.captures:
-                facts["reply"] = event.reply.body
+            if body := self._body(event.reply, node):
+                facts["reply"] = body
         self.close_call(node, self._now.at_s, "", facts)
         self._absorb(node, call, _number(call), self._now.at_s)
 
@@ -275,7 +293,8 @@ class CallSpans:
             if spans < CHILD_SPANS:
                 node.tools += 1
                 self._counts(node.parent, tools=1)
-            node.runs[command.attempt] = RunRecord(self._now.at_s, trace, above, name, spans > 1, run_id)
+            sent = _input(command) if self._now.captures else b""
+            node.runs[command.attempt] = RunRecord(self._now.at_s, trace, above, name, spans > 1, run_id, sent)
 
     def _counts(self, parent_id: int, calls: int = 0, tools: int = 0) -> None:
         parent = self._traces.state.nodes.get(parent_id)
@@ -302,7 +321,10 @@ class CallSpans:
         failed = event.failure.kind if event.failure is not None else ""
         at_s = self._now.at_s
         begin_s = max(run.begin_s, at_s - event.elapsed_s) if event.elapsed_s else run.begin_s
-        self.close_run(node, event.attempt, run, begin_s, at_s, failed, {"by": event.by})
+        facts: dict[str, Any] = {"by": event.by}
+        if self._now.captures and not failed:
+            facts["output_json"] = as_json(event.value)
+        self.close_run(node, event.attempt, run, begin_s, at_s, failed, facts)
 
     def child_ended(self, event: events.ChildJobEnded) -> None:
         """Take the end of a child job."""
@@ -310,7 +332,8 @@ class CallSpans:
             return
         node, run = settled
         failed = event.failure.kind if event.failure is not None else ""
-        self.close_run(node, event.attempt, run, run.begin_s, self._now.at_s, failed, {})
+        facts = {"output_json": as_json(event.answer)} if self._now.captures and not failed else {}
+        self.close_run(node, event.attempt, run, run.begin_s, self._now.at_s, failed, facts)
 
     def close_run(
         self, node: GoalRecord, attempt: int, run: RunRecord, begin_s: float, end_s: float, failed: str,
@@ -321,9 +344,16 @@ class CallSpans:
         facts |= {"goal": node.goal, "attempt": attempt}
         if run.id:
             facts["id"] = run.id
+        if run.input:
+            facts["input_json"] = run.input
         key = span_key(what, node.goal, attempt)
         node.spans.append(Span(what, run.trace, key, run.above, run.name, begin_s, end_s, failed, facts))
         node.open_s = self._now.at_s
+
+
+def _input(command: commands.StartToolRun | commands.LaunchChildJob) -> bytes:
+    """Return the arguments of a tool run, or the parameters of a child job, as JSON."""
+    return command.params_json if isinstance(command, commands.LaunchChildJob) else as_json(command.arguments)
 
 
 def _number(call: CallRecord) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from cortex.state.goals import ENDED, Goal, Status
 from cortex.tracing.call_records import ExchangeRecord
 from cortex.tracing.call_spans import CallSpans
+from cortex.tracing.content import as_json
 from cortex.tracing.spans import Span, SpanKind, goal_of, part_of, span_key, trace_key
 from cortex.tracing.trace_assignment import TraceAssignment
 from cortex.tracing.trace_state import GoalRecord
@@ -52,11 +53,12 @@ class GoalSpans:
                 traces.remove_goal(goal_id, own)
             return
         failure = goal.failure if goal.status == _FAILED else None
-        self.close(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "")
+        self.close(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "", goal)
         traces.remove_goal(goal_id, node.trace)
 
-    def close(self, node: GoalRecord, status: str, failed: str) -> None:
-        """Write the goal's own span and all that was collected for the goal. ``failed``: the kind of its failure."""
+    def close(self, node: GoalRecord, status: str, failed: str, goal: Goal | None = None) -> None:
+        """Write the goal's own span and all that was collected for the goal. ``failed``: the kind of its failure.
+        ``goal``: the goal, if it has ended."""
         now = self._now
         if node.flights or node.runs or node.call is not None:
             self._abandoned(node, failed)
@@ -74,10 +76,21 @@ class GoalSpans:
             facts["tools"] = node.tools
         if node.trace != node.goal and goal_of(node.trace) == node.goal:
             facts["part"] = part_of(node.trace)
+        if now.captures:
+            facts |= self._content(node, goal or now.k.goals.get(node.goal))
         now.done += node.spans
         now.done.append(
             Span(_GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, now.at_s, failed, facts, node.links)
         )
+
+    def _content(self, node: GoalRecord, goal: Goal | None) -> dict[str, bytes]:
+        """Return the texts of a goal: its first request and its latest reply, or its value and its answer if it made
+        no call of its own."""
+        if node.prompt or goal is None:
+            found = {"prompt": node.prompt, "reply": node.reply}
+        else:
+            found = {"input_json": as_json(goal.value), "output_json": as_json(goal.answer)}
+        return {name: text for name, text in found.items() if text}
 
     def _abandoned(self, node: GoalRecord, failed: str) -> None:
         """Close the attempts, the call and the runs that are still under way for a goal that has ended."""

@@ -93,7 +93,7 @@ class SingleCallGoals:
         route = now.k.terms.route
         self.records[goal_id] = PendingSingleCall(
             begin_s, now.at_s, command.sample, command.hash, goal.constructor, route.model, route.endpoint,
-            command.output_tokens_max,
+            command.output_tokens_max, route.price,
         )  # fmt: skip
 
     def replied(self, event: events.Answered) -> None:

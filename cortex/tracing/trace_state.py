@@ -43,6 +43,8 @@ class RunRecord(msgspec.Struct, array_like=True):
     name: str
     child: bool = False
     id: str = ""
+    input: bytes = b""
+    """Arguments as JSON, if spans hold texts."""
 
 
 class GoalRecord(msgspec.Struct, array_like=True):
@@ -77,6 +79,10 @@ class GoalRecord(msgspec.Struct, array_like=True):
     """Links to the goals of this round, ``LINKS_MAX`` at most."""
     rounded: int = 0
     """Number of the goals of this round."""
+    prompt: bytes = b""
+    """First request for the goal, if spans hold texts."""
+    reply: bytes = b""
+    """Latest reply to it, likewise."""
 
 
 class StallEpisode(msgspec.Struct, array_like=True):

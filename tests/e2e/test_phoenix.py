@@ -121,6 +121,7 @@ def test_each_row_is_a_tree(run: Run, tell: Callable[[str], None]) -> None:
         assert call["below"], tree
         assert {one["name"] for one in call["below"]} == {"attempt"}, tree
         attempts += len(call["below"])
+        assert root["span_kind"] == "CHAIN"
     assert attempts == run.told["attempts"] > ROWS
     keys = {root["attributes"]["cortex.row.key"] for root in roots}
     assert keys == {f"r{number}" for number in range(ROWS)}

@@ -3,7 +3,8 @@
 The conventions for generative AI are still in development, in a repository of their own
 (https://github.com/open-telemetry/semantic-conventions-genai); a renamed attribute is renamed in this module alone. A
 test compares the names with the registry that `opentelemetry-semantic-conventions` ships. Attributes without a name in
-the conventions are called ``cortex.*``.
+the conventions are called ``cortex.*``. Names of OpenInference, for its viewers, are in
+``actors.observability.base.openinference``, and given to spans here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from actors.observability.base import openinference as oi
+from actors.observability.base.settings import CHARS_MAX
 from actors.providers.registry import address_in, telemetry_name
 from cortex.tracing.spans import Span, SpanIds, SpanKind, goal_of
 
@@ -30,6 +33,9 @@ convention's rule for it is to add them up."""
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_CREATION_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+COST: Final = "gen_ai.usage.cost"
+"""Cost of a call in USD. Not in the conventions, which have no cost; Langfuse reads a call's cost from it
+(``packages/shared/src/server/otel/OtelIngestionProcessor.ts``, ``extractCostDetails``)."""
 TOKEN_TYPE: Final = "gen_ai.token.type"
 WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 AGENT_NAME: Final = "gen_ai.agent.name"
@@ -61,10 +67,17 @@ SAMPLE: Final = "cortex.sample"
 ATTEMPT: Final = "cortex.attempt"
 WAITED: Final = "cortex.waited"
 
-VARYING: Final = frozenset(
-    {ATTEMPT, CACHE_CREATION_TOKENS, CACHE_READ_TOKENS, GOAL_ID, INPUT_TOKENS, OUTPUT_TOKENS, REQUEST_MAX_TOKENS,
-     ROW_KEY, SAMPLE, WAITED}
+COUNTS: Final = (
+    (INPUT_TOKENS, oi.PROMPT_TOKENS), (OUTPUT_TOKENS, oi.COMPLETION_TOKENS), (oi.TOTAL_TOKENS,),
+    (CACHE_READ_TOKENS, oi.CACHE_READ), (CACHE_CREATION_TOKENS, oi.CACHE_WRITE),
 )  # fmt: skip
+"""Names of each count of tokens, in the order in which spans have them: prompt, reply, both, read from the cache,
+written to it."""
+COSTS: Final = (COST, oi.TOTAL_COST)
+"""Names of a call's cost."""
+VARYING: Final = frozenset(
+    {ATTEMPT, GOAL_ID, REQUEST_MAX_TOKENS, ROW_KEY, SAMPLE, WAITED, *COSTS, *(name for each in COUNTS for name in each)}
+)
 """Attributes that differ from call to call. They are encoded first, so that the constant rest is one piece of bytes."""
 
 INTERNAL, CLIENT = 1, 3
@@ -99,6 +112,8 @@ class JobAttributes(NamedTuple):
     common: Attributes
     launched_by: tuple[int, int] | None = None
     """Of a child job: trace id and span id, in its parent's traces, below which it runs."""
+    chars_max: int = CHARS_MAX
+    """Most characters of one text of a prompt or reply."""
 
     def trace_id(self, trace: int) -> int:
         """Return the trace id of one of the job's traces. Spans about a child job as a whole belong to its parent's
@@ -108,12 +123,15 @@ class JobAttributes(NamedTuple):
         return self.ids.trace_id(trace)
 
 
-def job_of(name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> JobAttributes:
+def job_of(
+    name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "",
+    chars_max: int = CHARS_MAX,
+) -> JobAttributes:  # fmt: skip
     """Return the attributes of a job's spans. ``labels``: the user's labels, by name. ``traceparent``: W3C header of
-    the parent span, for a child job."""
+    the parent span, for a child job. ``chars_max``: most characters of one text of a prompt or reply."""
     common: Attributes = [(JOB, name), (SESSION, name.partition("~")[0])]
     common += [(f"cortex.label.{key}", value) for key, value in labels]
-    return JobAttributes(ids, common, parsed_traceparent(traceparent))
+    return JobAttributes(ids, common, parsed_traceparent(traceparent), chars_max)
 
 
 def parsed_traceparent(header: str) -> tuple[int, int] | None:
@@ -147,6 +165,10 @@ def describe_span(span: Span, job: JobAttributes) -> SpanText:
     """Return a span with the names of the conventions."""
     ids, facts = job.ids, span.facts
     name, kind, attributes = _DESCRIBE[span.what](span, facts)
+    row = oi.TABLE[span.what]
+    if row.texts:
+        attributes += _texts(span.what, facts, job.chars_max)
+    attributes.append((oi.KIND, oi.AGENT if facts.get("tools") else row.kind))
     if span.failed:
         attributes.append((ERROR_TYPE, span.failed))
     attributes += job.common
@@ -190,25 +212,31 @@ def _call(span: Span, facts: dict[str, Any]) -> Description:
     if facts["max_tokens"]:
         parts.append((REQUEST_MAX_TOKENS, facts["max_tokens"]))
     if "input" in facts:
-        parts += [(INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"])]
-        if facts["cache_read"]:
-            parts.append((CACHE_READ_TOKENS, facts["cache_read"]))
-        if facts["cache_creation"]:
-            parts.append((CACHE_CREATION_TOKENS, facts["cache_creation"]))
+        parts += _counts(facts)
+    if "cost_nusd" in facts:
+        parts += [(name, facts["cost_nusd"] / 1e9) for name in COSTS]
+    provider, model = provider_of(endpoint), facts["asked_model"]
     parts += [
-        (OPERATION, CHAT), (PROVIDER, provider_of(endpoint)), (REQUEST_MODEL, facts["asked_model"]),
+        (OPERATION, CHAT), (PROVIDER, provider), (REQUEST_MODEL, model), (oi.SYSTEM, provider), (oi.MODEL, model),
         ("cortex.attempts", facts["attempts"]),
     ]  # fmt: skip
     parts += server_of(endpoint)
     if "model" in facts:
-        parts += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
+        stop = facts["stop"]
+        parts += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (stop,)), (oi.FINISH_REASON, stop)]
     if facts.get("reused"):
         parts.append(("cortex.reused", True))
-    if "prompt" in facts:
-        parts += asked(facts["prompt"])
-    if "reply" in facts:
-        parts += answered(facts["reply"])
-    return f"{CHAT} {facts['asked_model']}", CLIENT, parts
+    return f"{CHAT} {model}", CLIENT, parts
+
+
+def _counts(facts: dict[str, Any]) -> Attributes:
+    """Return the tokens of a call. Those of the cache are left out where they are 0."""
+    prompt, reply, read, made = facts["input"], facts["output"], facts["cache_read"], facts["cache_creation"]
+    parts: Attributes = []
+    for names, count in zip(COUNTS, (prompt, reply, prompt + reply, read, made), strict=True):
+        if count or names[0] not in (CACHE_READ_TOKENS, CACHE_CREATION_TOKENS):
+            parts += [(name, count) for name in names]
+    return parts
 
 
 def _attempt(span: Span, facts: dict[str, Any]) -> Description:
@@ -238,7 +266,9 @@ def _absorb(span: Span, facts: dict[str, Any]) -> Description:
 
 
 def _tool(span: Span, facts: dict[str, Any]) -> Description:
-    parts: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
+    parts: Attributes = [
+        (OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (oi.TOOL_NAME, span.name), (GOAL_ID, facts["goal"]),
+    ]  # fmt: skip
     if "id" in facts:
         parts.append((TOOL_CALL_ID, facts["id"]))
     if facts.get("by"):
@@ -290,47 +320,99 @@ _DESCRIBE: dict[SpanKind, Callable[[Span, dict[str, Any]], Description]] = {
 # -- content of requests and replies, where capturing is allowed -------------------------------------------------------
 
 
-def asked(body: bytes) -> Attributes:
-    """Return a request as the convention's message attributes; empty if the body cannot be read."""
-    try:
-        fields = msgspec.json.decode(body)
-        messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in fields["messages"]]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return []
-    parts: Attributes = [(INPUT_MESSAGES, _json(messages))]
-    if fields.get("system"):
-        parts.append((SYSTEM_INSTRUCTIONS, _json(_parts(fields["system"]))))
+def _texts(what: SpanKind, facts: dict[str, Any], chars_max: int) -> Attributes:
+    """Return the texts of a span, if it has any: input and output, and the messages of a call. ``chars_max``: most
+    characters of one text."""
+    parts: Attributes = []
+    for fact, (name, kind) in _VALUES.items():
+        if fact in facts:
+            text = facts[fact].decode(errors="replace")
+            parts += oi.value_attributes(name, kind, text, oi.JSON, chars_max)
+    call = what is SpanKind.CALL
+    if "prompt" in facts and (fields := _fields(facts["prompt"])):
+        parts += _asked(fields, chars_max, call)
+    if "reply" in facts and (fields := _fields(facts["reply"])):
+        parts += _answered(fields, chars_max, call)
     return parts
 
 
-def answered(body: bytes) -> Attributes:
-    """Return a reply as the convention's message attribute; empty if the body cannot be read."""
+_VALUES: Final = {"input_json": (oi.INPUT, oi.INPUT_TYPE), "output_json": (oi.OUTPUT, oi.OUTPUT_TYPE)}
+"""Names of the values of a program, by fact."""
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """Return a request or reply; empty if it cannot be read."""
     try:
-        fields = msgspec.json.decode(body)
-        facts = {"role": "assistant", "parts": _parts(fields["content"]), "finish_reason": fields["stop_reason"]}
-    except (msgspec.DecodeError, KeyError, TypeError):
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _asked(fields: dict[str, Any], chars_max: int, messages: bool) -> Attributes:
+    """Return a request as its latest text, and as the convention's message attributes if ``messages``."""
+    try:
+        told = [{"role": one["role"], "parts": _parts(one["content"], chars_max)} for one in fields["messages"]]
+        system = _parts(fields["system"], chars_max) if fields.get("system") else []
+    except (KeyError, TypeError):
         return []
-    return [(OUTPUT_MESSAGES, _json([facts]))]
+    text = _text(told[-1]["parts"]) if told else ""
+    parts: Attributes = [*oi.value_attributes(oi.INPUT, oi.INPUT_TYPE, text, oi.TEXT, chars_max)]
+    if messages:
+        parts.append((INPUT_MESSAGES, _json(told)))
+        if system:
+            parts.append((SYSTEM_INSTRUCTIONS, _json(system)))
+    return parts
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
+def _answered(fields: dict[str, Any], chars_max: int, messages: bool) -> Attributes:
+    """Return a reply as its text, and as the convention's message attribute if ``messages``."""
+    try:
+        told = _parts(fields["content"], chars_max)
+        facts = {"role": "assistant", "parts": told, "finish_reason": fields["stop_reason"]}
+    except (KeyError, TypeError):
+        return []
+    parts: Attributes = [*oi.value_attributes(oi.OUTPUT, oi.OUTPUT_TYPE, _text(told), oi.TEXT, chars_max)]
+    if messages:
+        parts.append((OUTPUT_MESSAGES, _json([facts])))
+    return parts
+
+
+def _text(parts: list[dict[str, Any]]) -> str:
+    """Return the texts among the parts of a message; the parts as JSON if there is no text, as in a use of a tool."""
+    return "".join([one["content"] for one in parts if one["type"] == "text"]) or (_json(parts) if parts else "")
+
+
+def _parts(content: Any, chars_max: int) -> list[dict[str, Any]]:
     if isinstance(content, str):
-        return [{"type": "text", "content": content}]
-    return [_part(block) for block in content]
+        return [{"type": "text", "content": oi.cut(content, chars_max)}]
+    return [_part(block, chars_max) for block in content]
 
 
-def _part(block: dict[str, Any]) -> dict[str, Any]:
+def _part(block: dict[str, Any], chars_max: int) -> dict[str, Any]:
     match block["type"]:
         case "text":
-            return {"type": "text", "content": block["text"]}
+            return {"type": "text", "content": oi.cut(block["text"], chars_max)}
         case "thinking":
-            return {"type": "reasoning", "content": block.get("thinking", "")}
+            return {"type": "reasoning", "content": oi.cut(block.get("thinking", ""), chars_max)}
         case "tool_use":
-            return {"type": "tool_call", "id": block["id"], "name": block["name"], "arguments": block["input"]}
+            return {
+                "type": "tool_call", "id": block["id"], "name": block["name"],
+                "arguments": _cut_value(block["input"], chars_max),
+            }  # fmt: skip
         case "tool_result":
-            return {"type": "tool_call_response", "id": block["tool_use_id"], "response": block.get("content")}
+            told = _cut_value(block.get("content"), chars_max)
+            return {"type": "tool_call_response", "id": block["tool_use_id"], "response": told}
         case other:
             return {"type": other}
+
+
+def _cut_value(value: Any, chars_max: int) -> Any:
+    """Return a value, or the beginning of its JSON if that is longer than ``chars_max`` characters."""
+    if chars_max >= CHARS_MAX:
+        return value
+    text = value if isinstance(value, str) else _json(value)
+    return value if len(text) <= chars_max else oi.cut(text, chars_max)
 
 
 def _json(value: Any) -> str:

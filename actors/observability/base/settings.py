@@ -40,6 +40,9 @@ by one; here the spans of a whole turn are queued at once."""
 DELAY_S: Final = 1.0
 """Default seconds between two exports of spans. The standard's default is 5."""
 
+CHARS_MAX: Final = 1 << 62
+"""Default limit of a text in spans, in characters: none, as in the standard."""
+
 _PORTS: Final = {GRPC: 4317, HTTP: 4318}
 _EXPORTERS: Final = frozenset({"otlp", "console", "none", FILE, "prometheus"})
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -94,6 +97,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Formats of the trace headers sent to the provider with each attempt. Default: none."""
     captures: bool = False
     """Whether prompts and replies may be recorded in spans."""
+    chars_max: int = CHARS_MAX
+    """Most characters of one text of a prompt or reply in spans."""
     batch_spans: int = BATCH_SPANS
     queue_spans: int = QUEUE_SPANS
     delay_s: float = DELAY_S
@@ -120,6 +125,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
             ratio=read.number("OTEL_TRACES_SAMPLER_ARG", 1.0, 0.0, 1.0) if "ratio" in sampler else 1.0,
             propagators=tuple(name for name in propagators if name != "none"),
             captures=_captures(read),
+            chars_max=_chars_max(read),
             batch_spans=int(read.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS, 1, 1e6)),
             queue_spans=int(read.number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, 1, 1e7)),
             delay_s=read.number("OTEL_BSP_SCHEDULE_DELAY", 1000 * DELAY_S, 1, 1e9) / 1000,
@@ -171,6 +177,12 @@ def _captures(read: _VariableReader) -> bool:
     if text not in _CAPTURED:
         read.add_problem(f"{_CAPTURE} is {text!r}: give NO_CONTENT or SPAN_ONLY")
     return _CAPTURED.get(text, False)
+
+
+def _chars_max(read: _VariableReader) -> int:
+    """Return the limit of a span's texts: the variable of spans goes before the one of all signals."""
+    own, common = (f"OTEL_{name}ATTRIBUTE_VALUE_LENGTH_LIMIT" for name in ("SPAN_", ""))
+    return int(read.number(own if read.text(own) else common, CHARS_MAX, 1, CHARS_MAX))
 
 
 class _VariableReader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 from actors.observability.traces.otlp_encoding import attribute, field, varint
 
 FORMS_MAX = 1_000
@@ -21,23 +23,40 @@ class _Length(dict[int, bytes]):
 
 
 class NumberAttribute(dict[int, bytes]):
-    """Cache of an encoded integer attribute of this name. ``optional``: 0 is encoded as nothing."""
+    """Cache of an encoded integer attribute, which may have several names (the same number under each of them).
+    ``optional``: 0 is encoded as nothing."""
 
-    def __init__(self, name: str, optional: bool = False) -> None:
+    def __init__(self, *names: str, optional: bool = False) -> None:
         super().__init__()
-        parts = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
-        self._before = [b"", *(each[:-size] for size, each in enumerate(parts, 1))]
-        self._none = b"" if optional else self._before[1] + b"\0"
+        self._before = [[_before(name, size) for name in names] for size in range(10)]
+        self._none = b"" if optional else b"".join([before + b"\0" for before in self._before[1]])
 
     def __missing__(self, number: int) -> bytes:
         if len(self) >= NUMBERS_MAX:
             self.clear()
         if number:
             digits = varint(number)
-            data = self[number] = self._before[len(digits)] + digits
+            data = self[number] = b"".join([before + digits for before in self._before[len(digits)]])
         else:
             data = self[0] = self._none
         return data
+
+
+def _before(name: str, size: int) -> bytes:
+    """Return the bytes of an integer attribute before a number of ``size`` bytes; empty for size 0."""
+    return field(b"\x4a", attribute(name, (1 << 7 * size) - 1))[:-size] if size else b""
+
+
+class CostAttribute:
+    """Encoder of a cost in USD, under both of these names. ``nusd``: 1e-9 USD."""
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        self._first, self._second = (field(b"\x4a", attribute(name, 0.0))[:-8] for name in names)
+        self._pack = Struct(f"<{len(self._first)}sd{len(self._second)}sd").pack
+
+    def __call__(self, nusd: int) -> bytes:
+        usd = nusd / 1e9
+        return self._pack(self._first, usd, self._second, usd)
 
 
 class TextAttribute:

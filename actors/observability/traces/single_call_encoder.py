@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from actors.observability.base.conventions import (
     ATTEMPT,
-    CACHE_CREATION_TOKENS,
-    CACHE_READ_TOKENS,
+    COSTS,
+    COUNTS,
     GOAL_ID,
-    INPUT_TOKENS,
-    OUTPUT_TOKENS,
     REQUEST_MAX_TOKENS,
     ROW_KEY,
     SAMPLE,
@@ -26,10 +24,11 @@ from actors.observability.base.conventions import (
     JobAttributes,
     describe_span,
 )
-from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
+from actors.observability.traces.attribute_cache import FORMS_MAX, CostAttribute, NumberAttribute, TextAttribute, begun
 from actors.observability.traces.otlp_encoding import OtlpEncoder, attribute, field, link, varint
 from cortex.tracing.call_records import PendingSingleCall, SingleCall, spread
 from cortex.tracing.spans import ODD, Span, SpanKind, SpanLink
+from policies.estimates.price import cost_nusd
 
 _64_BITS = (1 << 64) - 1
 _ABOVE, _SPAN = 0x2208, 0x1208
@@ -99,12 +98,10 @@ class SingleCallEncoder:
         self._trace = b"\x0a\x10" + job.ids.high.to_bytes(8, "big")
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._goals, self._goal = _Goals(), NumberAttribute(GOAL_ID)
-        self._input, self._output = NumberAttribute(INPUT_TOKENS), NumberAttribute(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = (
-            NumberAttribute(CACHE_READ_TOKENS, True),
-            NumberAttribute(CACHE_CREATION_TOKENS, True),
-        )
-        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, True)
+        self._input, self._output, self._total = (NumberAttribute(*names) for names in COUNTS[:3])
+        self._cache_read, self._cache_creation = (NumberAttribute(*names, optional=True) for names in COUNTS[3:])
+        self._cost = CostAttribute(COSTS)
+        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, optional=True)
         self._sample, self._row = TextAttribute(SAMPLE), TextAttribute(ROW_KEY)
         self._before_waited = NumberAttribute(ATTEMPT)[1] + field(b"\x4a", attribute(WAITED, 0.0))[:-8]
         self._attempt = Struct(f"<BQBQ{len(self._before_waited)}sd").pack
@@ -129,10 +126,12 @@ class SingleCallEncoder:
         else:
             before, behind = self._goals[goal_id >> 7]
             number = before + _LOW[goal_id & 0x7F] + behind
-        cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        cached, made, written = usage.cache_read_tokens, usage.cache_creation_tokens, usage.output_tokens
+        prompt, price = usage.input_tokens + cached + made, asked.price
         data = b"".join((
-            number, self._sample(asked.sample), most, self._input[usage.input_tokens + cached + made],
-            self._output[usage.output_tokens], self._caches(cached, made) if cached or made else b"", end,
+            number, self._sample(asked.sample), most, self._input[prompt], self._output[written],
+            self._total[prompt + written], self._caches(cached, made) if cached or made else b"",
+            b"" if price is None or usage.unknown else self._cost(cost_nusd(price, usage)), end,
         ))  # fmt: skip
         length = begun[_HEAD_BYTES + len(data)]
         if len(length) != _LENGTH_BYTES:

@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 from actors.observability.base.conventions import (
     ATTEMPT,
-    CACHE_CREATION_TOKENS,
-    CACHE_READ_TOKENS,
+    COSTS,
+    COUNTS,
     GOAL_ID,
-    INPUT_TOKENS,
-    OUTPUT_TOKENS,
     REQUEST_MAX_TOKENS,
     ROW_KEY,
     SAMPLE,
@@ -29,10 +27,10 @@ from actors.observability.base.conventions import (
     describe_span,
     waited_s,
 )
-from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
+from actors.observability.traces.attribute_cache import FORMS_MAX, CostAttribute, NumberAttribute, TextAttribute, begun
 from actors.observability.traces.otlp_encoding import OtlpEncoder, attribute, field, link
 from actors.observability.traces.single_call_encoder import SingleCallEncoder
-from cortex.tracing.call_records import CallRecord, ExchangeRecord, SingleCall, Whole, spread
+from cortex.tracing.call_records import UNKNOWN_COST, CallRecord, ExchangeRecord, SingleCall, Whole, spread
 from cortex.tracing.spans import ODD, Span, SpanKind, goal_of
 from cortex.values.reply import Usage
 
@@ -87,12 +85,10 @@ class SpanEncoder:
         self._goals: dict[tuple[str, str], bytes] = {}
         self._links: dict[object, bytes] = {}
         self._goal = NumberAttribute(GOAL_ID)
-        self._input, self._output = NumberAttribute(INPUT_TOKENS), NumberAttribute(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = (
-            NumberAttribute(CACHE_READ_TOKENS, True),
-            NumberAttribute(CACHE_CREATION_TOKENS, True),
-        )
-        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, True)
+        self._input, self._output, self._total = (NumberAttribute(*names) for names in COUNTS[:3])
+        self._cache_read, self._cache_creation = (NumberAttribute(*names, optional=True) for names in COUNTS[3:])
+        self._cost = CostAttribute(COSTS)
+        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, optional=True)
         self._sample, self._row = TextAttribute(SAMPLE), TextAttribute(ROW_KEY)
         self._one = NumberAttribute(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
@@ -127,7 +123,7 @@ class SpanEncoder:
             exchange.probe,
         )  # fmt: skip
         pack, select, absorb, attempt, waited, around, end = self._forms.get(key) or self._formed(key, exchange)
-        data = self._of_call(call, exchange.usage, end)
+        data = self._of_call(call, exchange.usage, exchange.cost_nusd, end)
         length = begun[_HEAD_BYTES + len(data)]
         if len(length) != _LENGTH_BYTES:
             return self._spread(exchange)
@@ -151,13 +147,15 @@ class SpanEncoder:
         """Return an exchange that does not fit its form, span by span."""
         return b"".join([self._encoder.span(describe_span(span, self.job)) for span in spread((exchange,))])
 
-    def _of_call(self, call: CallRecord, usage: Usage, end: bytes) -> bytes:
+    def _of_call(self, call: CallRecord, usage: Usage, cost_nusd: int, end: bytes) -> bytes:
         """Return the bytes after the times of the call's span."""
-        cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        cached, made, reply = usage.cache_read_tokens, usage.cache_creation_tokens, usage.output_tokens
+        prompt = usage.input_tokens + cached + made
         return b"".join((
             self._goal[call.key >> 24], self._sample(call.sample), self._max_tokens[call.output_tokens_max],
-            self._input[usage.input_tokens + cached + made], self._output[usage.output_tokens],
-            self._cache_read[cached], self._cache_creation[made], end,
+            self._input[prompt], self._output[reply], self._total[prompt + reply],
+            self._cache_read[cached], self._cache_creation[made],
+            self._cost(cost_nusd) if cost_nusd != UNKNOWN_COST else b"", end,
         ))  # fmt: skip
 
     def _encode_general(self, span: Span) -> bytes:

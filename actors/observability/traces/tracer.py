@@ -127,7 +127,7 @@ class TraceObserver:
         encoder: OtlpEncoder
     ) -> None:  # fmt: skip
         self._job, self._folder = job, folder
-        self._rule, self._captures = rule, settings.captures
+        self._rule, self._captures, self._chars_max = rule, settings.captures, settings.chars_max
         self._rules = [(0, rule)]
         """Samplers, each with the turn after which it applied. A replayed turn is sampled by the sampler that was
         used before."""
@@ -257,7 +257,7 @@ class TraceObserver:
         if not hasattr(self, "_wire"):
             assert self._tracer is not None
             labels = tuple(k.terms.labels.items())
-            about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
+            about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""), self._chars_max)
             self._wire = SpanEncoder(self._encoder, about)
         spans = count(records)
         if self._outbox.full:

@@ -89,6 +89,13 @@ def test_names_sampler_and_content():
     assert read(OTEL_RESOURCE_ATTRIBUTES="service.name=other").service == "other"
 
 
+def test_the_limit_of_texts_is_the_standards_and_that_of_spans_goes_first():
+    assert read().chars_max > 1 << 60
+    assert read(OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="100").chars_max == 100
+    both = {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "50"}
+    assert read(**both).chars_max == 50
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -100,6 +107,7 @@ def test_names_sampler_and_content():
         ("OTEL_BSP_SCHEDULE_DELAY", "nan"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "sk-secret-without-equals"),
         ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "some"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "0"),
     ],
 )
 def test_what_is_not_understood_is_complained_of_once_and_left_out(name, value):

@@ -28,6 +28,7 @@ from cortex.tracing.call_records import (
 from cortex.tracing.spans import Span as Told
 from cortex.tracing.spans import SpanIds, SpanKind, SpanLink, root_key, span_key, trace_key
 from cortex.values.reply import Reply, Usage
+from tests.edge.support.in_process_job import PRICE
 
 IDS = SpanIds.of("j", 100.0)
 JOBS = (
@@ -56,7 +57,7 @@ def exchanges(draw: Any) -> ExchangeRecord:
     return ExchangeRecord(
         call, attempt, "row", draw(moments), draw(moments), draw(moments), draw(few), draw(st.floats(0, 1e3)),
         draw(few), draw(few), usage, draw(st.booleans()), draw(st.sampled_from([""] * 9 + ["malformed"])),
-        draw(st.sampled_from([0] * 9 + [2])),
+        draw(st.sampled_from([0] * 9 + [2])), cost_nusd=draw(st.one_of(st.just(-1), counts)),
     )  # fmt: skip
 
 
@@ -78,9 +79,10 @@ def goals(draw: Any) -> Told:
 def singles(draw: Any) -> SingleCall:
     asked = PendingSingleCall(
         draw(moments), draw(moments), draw(texts), b"q", draw(few), draw(few),
-        draw(st.sampled_from(["http://a.example:81", "sim:x"])), draw(counts),
+        draw(st.sampled_from(["http://a.example:81", "sim:x"])), draw(counts), draw(st.sampled_from([None, PRICE])),
     )  # fmt: skip
-    usage = Usage(*(draw(counts) for _ in range(2)), *(draw(st.sampled_from([0, 0, 7])) for _ in range(2)))
+    caches = (draw(st.sampled_from([0, 0, 7])) for _ in range(2))
+    usage = Usage(*(draw(counts) for _ in range(2)), *caches, unknown=draw(st.sampled_from([False, False, True])))
     event = Answered(
         draw(numbers), asked.sample, 1, b"q", Reply(b"{}", draw(few), draw(few), usage), 0.5, draw(st.floats(0, 1e3)),
         draw(st.sampled_from(["branch:0", "branch:1", ""])),

@@ -79,6 +79,9 @@ async def test_a_row_is_a_trace_of_its_own_and_the_job_another(tmp_path, collect
             "server.port": 81, "gen_ai.response.finish_reasons": ["end_turn"], "gen_ai.usage.input_tokens": 10,
             "gen_ai.usage.output_tokens": 2, "cortex.job.id": "j", "session.id": "j", "cortex.attempts": 1,
             "cortex.goal.id": attributes(call)["cortex.goal.id"], "cortex.sample": attributes(call)["cortex.sample"],
+            "openinference.span.kind": "LLM", "llm.model_name": "m", "llm.system": "anthropic",
+            "llm.token_count.prompt": 10, "llm.token_count.completion": 2, "llm.token_count.total": 12,
+            "llm.finish_reason": "end_turn",
         }  # fmt: skip
         assert attributes(spans["attempt"])["cortex.branch"] == "branch:0"
     assert {attributes(span)["cortex.row.key"] for span in collector.named("goal row")} == {f"r{i}" for i in range(5)}
