@@ -21,6 +21,9 @@ TEXTS = {
     "registry.example.com/cortex": ("image", "repository"),
     "postgresql://cortex@postgresql.example.internal:5432/cortex?sslmode=verify-full": ("postgresql", "address"),
     "10.20.30.0/28": ("endpoints", "cidr"),
+    "https://traces.example.com": ("collector", "traces"),
+    "https://metrics.example.com/api/v1/otlp": ("collector", "metrics"),
+    "https://logs.example.com/otlp": ("collector", "logs"),
     "00000000-0000-0000-0000-000000000000": ("aks", "clientId"),
     "arn:aws:iam::111122223333:role/cortex": ("eks", "roleArn"),
 }
@@ -40,7 +43,7 @@ Cortex {{ .Chart.AppVersion }} in {{ .Release.Namespace }}. What it takes beside
   kubectl label namespace {{ .Release.Namespace }} pod-security.kubernetes.io/enforce=restricted
   kubectl create secret -n {{ .Release.Namespace }} generic cortex-provider --from-file=api-key=KEYFILE
 {{- if .Values.collector.enabled }}
-  kubectl create secret -n {{ .Release.Namespace }} generic cortex-traces --from-literal=endpoint=https://...
+  kubectl create secret -n {{ .Release.Namespace }} generic cortex-telemetry --from-literal=traces='Basic ...'  # if one is needed
 {{- end }}
   kubectl wait -n {{ .Release.Namespace }} --for=condition=HeadPodReady raycluster/cortex --timeout 10m
 """

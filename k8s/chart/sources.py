@@ -15,6 +15,8 @@ K8S = Path(__file__).resolve().parents[1]
 OVERLAY = "overlays/production"
 OPTIONAL = ("grafana", "prometheus", "collector")
 """Folders of the overlay that an installation may leave out; each has a value of its own."""
+VARIABLES = {"collector": "OTEL_EXPORTER_OTLP_ENDPOINT", "prometheus": "OTEL_METRICS_EXPORTER"}
+"""Variable of Ray's pods that goes with a folder: without Prometheus, metrics are told over the collector."""
 Object = dict[str, Any]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -43,17 +45,16 @@ def without(folder: str, found: list[Object]) -> list[Object]:
     """Return the overlay's objects without those of an optional folder, and without the variables that lead to it."""
     gone = {(each["kind"], each["metadata"]["name"]) for each in _kustomize(K8S / folder)}
     kept = [copy.deepcopy(each) for each in found if (each["kind"], each["metadata"]["name"]) not in gone]
-    if folder == "collector":
-        for each in kept:
-            if each["kind"] == "RayCluster":
-                _drop_telemetry(each["spec"])
+    for each in kept:
+        if each["kind"] == "RayCluster" and folder in VARIABLES:
+            _drop_variable(each["spec"], VARIABLES[folder])
     return kept
 
 
-def _drop_telemetry(spec: Object) -> None:
+def _drop_variable(spec: Object, name: str) -> None:
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         for container in group["template"]["spec"]["containers"]:
-            container["env"] = [each for each in container["env"] if not each["name"].startswith("OTEL_")]
+            container["env"] = [each for each in container["env"] if each["name"] != name]
 
 
 def _kustomize(folder: Path) -> list[Object]:

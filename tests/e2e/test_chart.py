@@ -91,8 +91,16 @@ def test_values_are_what_the_overlay_says(chart):
     cluster = named(found, "RayCluster", "cortex")["spec"]
     bounds = [[group[key] for key in ("minReplicas", "replicas", "maxReplicas")] for group in cluster["workerGroupSpecs"]]
     assert bounds == [[3, 3, 7], [0, 0, 2]] and cluster["upgradeStrategy"] == {"type": "None"}
+    told = chart_addresses(templated(chart, collector={"traces": "http://t:4318", "metrics": "http://m/otlp", "logs": "http://l/otlp"}))
+    assert told == {"TRACES_ENDPOINT": "http://t:4318", "METRICS_ENDPOINT": "http://m/otlp", "LOGS_ENDPOINT": "http://l/otlp"}
     images = {each["image"] for _, pod in policies.pod_templates(named(found, "RayCluster", "cortex")) for each in pod["spec"]["containers"]}
     assert images == {"r.example.com/c:1.2.3"}
+
+
+def chart_addresses(found: list[Object]) -> dict[str, str]:
+    """The collector's variables that are addresses."""
+    (one,) = named(found, "Deployment", "cortex-collector")["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in one["env"] if each["name"].endswith("_ENDPOINT")}
 
 
 def test_values_of_components_are_theirs(chart):

@@ -19,7 +19,7 @@ SECRET_TEXT = re.compile(
     r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|Bearer [A-Za-z0-9._-]{12,}"
 )
 CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue", "PriorityClass"}
-OUTSIDE = {"cortex-provider", "cortex-traces", "cortex-postgresql"}
+OUTSIDE = {"cortex-provider", "cortex-telemetry", "cortex-postgresql"}
 """Secrets that people make; README.md says how."""
 OF_KUBERAY = {"cortex"}
 """Secret with Ray's token, that the operator makes for a cluster of this name."""

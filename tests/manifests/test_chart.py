@@ -47,7 +47,7 @@ def test_the_default_values_are_those_of_the_overlay():
     assert values["upgradeStrategy"] == cluster["upgradeStrategy"]["type"]
     claim = named(found, "PersistentVolumeClaim", "cortex-state")["spec"]
     assert values["storage"] == {"class": claim["storageClassName"], "size": claim["resources"]["requests"]["storage"]}
-    assert all(values[folder] == {"enabled": True} for folder in OPTIONAL) and values["components"] == []
+    assert all(values[folder]["enabled"] is True for folder in OPTIONAL) and values["components"] == []
     assert {text: values[group][name] for text, (group, name) in TEXTS.items()} == {text: text for text in TEXTS}
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 
-from tests.manifests.rendering import K8S, Object, kustomized, named, objects, rendered
+from tests.manifests.rendering import K8S, Object, kustomized, named, rendered
 from tests.manifests.schemas import pod_templates
 from tests.manifests.test_valid import with_components
 from tests.support.repository_rules import ROOT
@@ -86,12 +85,3 @@ def test_the_examples_are_what_is_printed(example, words, cluster):
     done = subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (K8S / example).read_text() == done.stdout, f"cortex {' '.join(command[3:])} > k8s/{example}"
-
-
-def test_the_collectors_configuration_is_yaml_with_its_pipelines_whole():
-    (config,) = [one for one in rendered("collector") if one["kind"] == "ConfigMap"]
-    found = yaml.safe_load(config["data"]["config.yaml"])
-    for pipeline in found["service"]["pipelines"].values():
-        for part in ("receivers", "processors", "exporters"):
-            assert set(pipeline[part]) <= set(found[part])
-    assert objects(config["data"]["config.yaml"])
