@@ -142,7 +142,8 @@ def _reserve(state: SchedulerState, one: Member, node: str) -> None:
     """Use this start as the probe of a half-open node."""
     one.probe = node
     own, policy = state.nodes[node].breaker, state.settings.node
-    breaker.probe_out(policy, own, state.at_s, state.at_s + policy.window_s)
+    one.probe_until_s = state.at_s + policy.window_s
+    breaker.probe_out(policy, own, state.at_s, one.probe_until_s)
     state.wake(breaker.due_at_s(own, state.at_s))
 
 

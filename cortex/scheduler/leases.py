@@ -293,7 +293,7 @@ def _let(state: SchedulerState, pool: PoolState, row: Row, n: int, out: list[Com
     at_s, settings = state.at_s, state.settings
     deadline_s = at_s + PROBE_S + settings.lease_s + job.call_timeout_s + settings.restart.grace_s
     breaker.probe_out(settings.breaker, route.breaker, at_s, deadline_s, n)
-    hold.probes += n
+    hold.probes += [deadline_s] * n
     hold.probed_s = at_s
     route.seen_here = True
     if route.breaker.blocked:
@@ -322,8 +322,8 @@ def take_back(state: SchedulerState, row: Row) -> None:
 def probes_back(state: SchedulerState, route_name: str, hold: RouteHolding) -> None:
     """Note that none of this holder's probes is in flight any more, used or not."""
     if hold.probes:
-        breaker.probe_back(state.routes[route_name].breaker, hold.probes)
-        hold.probes = 0
+        breaker.probe_back(state.routes[route_name].breaker, state.at_s, hold.probes)
+        hold.probes = []
         pools.touch(state, hold.pool)
 
 

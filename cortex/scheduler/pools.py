@@ -311,7 +311,7 @@ def moved(state: SchedulerState, name: str, was: breaker.BreakerMove, out: list[
     touch(state, route.pool)
     for job_name in route.jobs:
         job = state.jobs[job_name]
-        job.holds[name].probes = 0
+        job.holds[name].probes = []
         send(state, job)
     state.wake(breaker.due_at_s(route.breaker, state.at_s))
 

@@ -99,8 +99,8 @@ class RouteHolding(msgspec.Struct):
     """Permits that it may be using: the largest of `held` and of the unconfirmed grants."""
     grant: Grant | None = None
     """Newest grant."""
-    probes: int = 0
-    """Probes allowed in the route's current half-open stay that it has not returned."""
+    probes: list[float] = msgspec.field(default_factory=list)
+    """Deadlines of the probes allowed in the route's current half-open stay that it has not returned."""
     probed_s: float = -NEVER
     """Time of its latest probe."""
     blocked: str = ""
@@ -259,6 +259,8 @@ class Member(msgspec.Struct):
     """True if a ping was not answered."""
     probe: str = ""
     """Half-open node that it was placed on to test the node."""
+    probe_until_s: float = 0.0
+    """Deadline of that test: afterwards another member may be placed there."""
     empty_s: float = 0.0
     """While draining: time since which it has no work."""
     past: tuple[str, int] = ("", 0)

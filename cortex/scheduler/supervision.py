@@ -59,8 +59,7 @@ def begun(state: SchedulerState, name: str, node: str, incarnation: str) -> None
         one.state, one.since_s = "up", state.at_s
     one.stillborn = 0
     if one.probe and one.probe != node:
-        breaker.probe_back(state.nodes[one.probe].breaker)
-        one.probe = ""
+        _unprobe(state, one)
     one.node, one.unconfirmed = node, False
     one.incarnation = incarnation or one.incarnation
     health.record_life(one.seen, state.at_s, one.seen.done)
@@ -337,7 +336,7 @@ def _node_answered(state: SchedulerState, one: Member, well: bool, out: list[Com
 
 def _unprobe(state: SchedulerState, one: Member) -> None:
     if one.probe in state.nodes:
-        breaker.probe_back(state.nodes[one.probe].breaker)
+        breaker.probe_back(state.nodes[one.probe].breaker, state.at_s, (one.probe_until_s,))
     one.probe = ""
 
 

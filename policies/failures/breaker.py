@@ -11,7 +11,7 @@ generation decides nothing: an attempt begun before the breaker opened says noth
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -125,6 +125,9 @@ class ProbeWave(msgspec.Struct, array_like=True):
     lost: int = 0
     """Number of probes past their deadline. An answer is attributed to one of these first, because its probe is not
     known: a late answer must not make room for one probe too many."""
+    early: int = 0
+    """Number of answers that were taken off `deadlines`, and whose holder has not returned its probes since. It returns
+    answered probes like unused ones: they must not make room twice."""
 
 
 class Breaker(msgspec.Struct, kw_only=True):
@@ -273,15 +276,23 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
         breaker.probe_due_s = at_s + policy.blocked_open_s
 
 
-def probe_back(breaker: Breaker, n: int = 1) -> None:
-    """Record that `n` probes of this stay will not be sent: their holder returned them, or has died.
+def probe_back(breaker: Breaker, at_s: float, deadlines: Sequence[float]) -> None:
+    """Record that the probes of one holder in this stay, with these deadlines, are not in flight any more: they were
+    answered, or will not be sent, or their holder has died.
 
-    They count as lost, since an answer may still arrive. While blocked the next probe keeps its time.
+    Which of them were answered is not known: as many as answers came before count as answered, the others as lost,
+    since an answer may still arrive. A probe past its deadline is lost already, and returns nothing: its place may be
+    another holder's. While blocked the next probe keeps its time.
     """
+    _lose(breaker, at_s)
+    n = sum(deadline_s > at_s for deadline_s in deadlines)
     for wave in breaker.waves:
         if wave.generation == breaker.generation:
-            wave.lost += min(n, len(wave.deadlines))
-            del wave.deadlines[:n]
+            answered = min(n, wave.early)
+            wave.early -= answered
+            unused = min(n - answered, len(wave.deadlines))
+            wave.lost += unused
+            del wave.deadlines[:unused]
 
 
 def due_at_s(breaker: Breaker, at_s: float) -> float:
@@ -297,7 +308,10 @@ def due_at_s(breaker: Breaker, at_s: float) -> float:
 
 
 def shifted(breaker: Breaker, by_s: float) -> Breaker:
-    """Return the same breaker on a clock that shows `by_s` more, for a restarted holder that adopts it."""
+    """Return the same breaker on a clock that shows `by_s` more, for a restarted scheduler that adopts it.
+
+    Holders return to it no probes that its predecessor allowed, so that no answer of these is expected to return.
+    """
     return msgspec.structs.replace(
         breaker, since_s=breaker.since_s + by_s, until_s=breaker.until_s + by_s,
         probe_due_s=breaker.probe_due_s + by_s, not_before_s=breaker.not_before_s + by_s,
@@ -428,4 +442,6 @@ def _resolve(breaker: Breaker, generation: int, n: int) -> None:
         if wave.generation == generation:
             late = min(n, wave.lost)
             wave.lost -= late
-            del wave.deadlines[: n - late]
+            early = min(n - late, len(wave.deadlines))
+            wave.early += early
+            del wave.deadlines[:early]

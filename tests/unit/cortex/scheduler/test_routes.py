@@ -242,6 +242,29 @@ def test_a_lost_probe_is_replaced_after_its_deadline():
     assert told(t, other)[1] == 3
 
 
+def test_a_job_that_comes_back_without_its_lost_probes_makes_no_room_for_others():
+    """Its branch hung, and was killed after the probes' deadline; another job probes since."""
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.trip()
+    t.settle()
+    t.after(1.0)
+    t.deliver_all()
+    (prober,) = (job for job in t.jobs.values() if job.starts[ROUTE] > 0)
+    other = next(job for job in t.jobs.values() if job is not prober)
+    prober.begin(ROUTE, t.at_s)
+    while other.starts[ROUTE] <= 0:
+        t.after(5.0)
+        t.settle(1)
+    prober.flights[ROUTE].clear()
+    prober.epoch, prober.cortex, prober.until_s, prober.grants = 2, "", 0.0, {}
+    for _ in range(3):
+        t.join(prober.job)
+        assert told(t, prober.job)[1] == 0
+    assert other.begin(ROUTE, t.at_s) == 3
+
+
 def test_the_probes_of_a_job_that_left_are_given_to_another():
     t = town()
     t.join("a")

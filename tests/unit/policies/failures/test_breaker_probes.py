@@ -1,5 +1,6 @@
 """A breaker half open, and a blocked account: how many probes, how often, and what they decide."""
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -96,11 +97,60 @@ def test_probes_of_an_earlier_stay_take_up_room_until_they_are_heard_of() -> Non
 def test_leave_that_was_not_used_is_leave_for_another() -> None:
     breaker = half_open(10.0)
     b.probe_out(P, breaker, 10.0, 90.0, 3)
-    b.probe_back(breaker, 2)
+    b.probe_back(breaker, 10.0, [90.0] * 2)
     assert b.probes_wanted(P, breaker, 10.0) == 2
     b.probe_out(P, breaker, 10.0, 90.0, 2)
     told(breaker, 11.0, void=1)  # used after all: it was no answer of those that are out
     assert b.probes_wanted(P, breaker, 11.0) == 0
+
+
+def test_a_holder_that_returns_what_was_lost_long_ago_makes_no_room() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    b.probe_out(P, breaker, 90.0, 170.0, 3)  # of another holder
+    b.probe_back(breaker, 95.0, [90.0] * 3)
+    assert b.probes_wanted(P, breaker, 95.0) == 0
+
+
+def test_a_holder_that_returns_answered_probes_makes_no_room_twice() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    told(breaker, 11.0, void=3)
+    b.probe_out(P, breaker, 11.0, 91.0, 3)  # of another holder
+    b.probe_back(breaker, 12.0, [90.0] * 3)
+    assert b.probes_wanted(P, breaker, 12.0) == 0
+    b.probe_back(breaker, 13.0, [91.0] * 3)
+    assert b.probes_wanted(P, breaker, 13.0) == 3
+
+
+def test_room_is_made_once_in_whichever_order_reports_and_returns_come() -> None:
+    """Reports say not whose an answer is, and returns say not which probes were answered."""
+    for seed in range(1_000):
+        chance = random.Random(seed)
+        breaker, at_s, unreported = half_open(10.0), 10.0, 0
+        books: list[list[float]] = [[], []]
+        flights: list[list[float]] = [[], []]
+        for _ in range(chance.randint(20, 60)):
+            what, holder = chance.choice(["send", "report", "end", "skip", "return", "wait"]), chance.randrange(2)
+            if what == "send":
+                n = min(chance.randint(1, 3), b.probes_wanted(P, breaker, at_s))
+                b.probe_out(P, breaker, at_s, at_s + 30.0, n)
+                books[holder] += [at_s + 30.0] * n
+                flights[holder] += [at_s + 30.0] * n
+            elif what in ("end", "skip") and flights[holder]:
+                del flights[holder][0]
+                unreported += what == "end"
+            elif what == "report" and unreported:
+                unreported -= 1
+                told(breaker, at_s, void=1)
+            elif what == "return" and max(flights[holder], default=0.0) <= at_s:
+                b.probe_back(breaker, at_s, books[holder])
+                books[holder] = []
+            elif what == "wait":
+                at_s += 11.0
+            out = sum(deadline_s > at_s for deadline_s in flights[0] + flights[1])
+            assert out + b.probes_wanted(P, breaker, at_s) <= P.probes, seed
+        assert b.probes_wanted(P, breaker, at_s + 30.0) == P.probes, f"{seed}: room was lost"
 
 
 @pytest.mark.parametrize("outage_s", [1.0, 60.0, 3_600.0, 86_400.0])
@@ -147,7 +197,7 @@ def test_at_most_one_probe_a_minute_however_it_ends(end: str) -> None:
             b.probe_out(P, breaker, at_s, at_s + 70.0)
             probes.append(at_s)
             if end == "back":
-                b.probe_back(breaker)
+                b.probe_back(breaker, at_s, [at_s + 70.0])
             elif end != "lost":
                 told(breaker, at_s + 0.2, **{"void" if end == "blocked" else end: 1})
             if end == "blocked":
