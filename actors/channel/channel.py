@@ -224,9 +224,11 @@ class Channel:
         """Wait for room, and return how many more rows are wanted (see ``actors.channel.backpressure``)."""
         return await self._intake.room(enough, least, wait_s)
 
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
-        """Record that the sink holds this many results on disk; ``parts`` counts them per shard."""
-        await self._intake.written(rows, size_bytes, parts)
+    async def written(
+        self, rows: int, size_bytes: int, parts: tuple[int, ...] = (), edition: int | None = None
+    ) -> None:  # fmt: skip
+        """Record that the sink holds this many results of this edition on disk (``RowIntake.written``)."""
+        await self._intake.written(rows, size_bytes, parts, edition)
 
     async def shard(self, goal: int, report: bytes) -> bytes:
         """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""

@@ -120,10 +120,12 @@ class Driver:
         self._log = harmless(log, "the log of the job")
         self._program_log = ProgramLog()
         self._dealing: ShardRouter | None = None
+        self._edition: int | None = None
+        """Number of retries before the list of results that is being written."""
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
-            reported = lambda *written: self._ask("written", *written)  # noqa: E731
+            reported = lambda *written: self._ask("written", *written, self._edition)  # noqa: E731
             steering = DriverHooks(self._over, self.refresh, reported)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
@@ -238,7 +240,7 @@ class Driver:
         """Open the sink and return the index of the next result to write. Without a sink, results are not read."""
         if self._sink is None:
             return int(self._facts["results"])
-        number = int(self._facts["results_written"])
+        number, self._edition = int(self._facts["results_written"]), int(self._facts["reopened"])
         rows = self._sink.open(number, self._facts["bytes_written"], self._own)
         if self._dealing is None or self._dealing.start_at(rows, number, getattr(self._sink, "has", rows)) == rows:
             return rows
@@ -293,7 +295,7 @@ class Driver:
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
                 with contextlib.suppress(StoreError):  # a broken journal is reported by the status; the file is whole
-                    await self._ask("written", rows, size_bytes)
+                    await self._ask("written", rows, size_bytes, (), self._edition)
                 unwritten, flushed_s = 0, loop.time()
             if over:
                 await self.refresh()

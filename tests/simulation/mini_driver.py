@@ -138,8 +138,10 @@ class SimDriver:
         """Feed and read until the job has ended. Return False if it is to be resumed."""
         sink = self._sink
         rows = self._rows_now() if self._retries else self._rows
+        edition = None
         if self._retries:  # like a file, the sink is truncated to what the journal records
             facts = msgspec.json.decode(await self._ask(self._channel, "status"))
+            edition = facts["reopened"]
             del sink.values[facts["results_written"] :]
         while True:
             facts = msgspec.json.decode(await self._ask(self._channel, "status"))
@@ -153,7 +155,7 @@ class SimDriver:
                 if index == len(sink.values):
                     sink.values.append(value)
             if some:
-                await self._ask(self._channel, "written", len(sink.values), 0)
+                await self._ask(self._channel, "written", len(sink.values), 0, (), edition)
             elif facts["outcome"] != "running" and facts["results"] <= len(sink.values):
                 if self._resumes(facts):
                     return False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from actors.channel.feeding import RowIntake
 from actors.common.errors import UserError
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import Opening, resuming_batch
+from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.values.limits import Route
@@ -63,3 +65,16 @@ def test_a_job_that_was_cancelled_meanwhile_is_left_alone():
     stage.turn(events.Stopped("bob", "cancel"))
     with pytest.raises(UserError, match="has changed meanwhile"):
         resuming_batch(stage.k, opening, 2, ())
+
+
+@pytest.mark.parametrize(("edition", "written"), [(1, 2), (0, 0), (None, 2)])
+async def test_how_much_of_a_list_was_written_is_told_for_this_list_alone(edition: int | None, written: int):
+    """The driver of the run before told it, and the message came late: the file would keep what a retry took back."""
+    stage = _over()
+    stage.turn(*resuming_batch(stage.k, _opening(stage), 2, ())[0])
+
+    async def put(blob: bytes, size: int, batch: object = None) -> None:
+        stage.turn(*codec.decode_batch(blob))
+
+    await RowIntake(put, lambda: stage.k, lambda: False).written(2, 90, (), edition)
+    assert stage.k.written_rows == written
