@@ -219,13 +219,19 @@ class TimeWatch(Observer):
     # -- events that are due
     # -------------------------------------------------------------------------------------------------
 
+    def _calls_below(self, name: str) -> bool:
+        """Return whether a job, or a child job for which it waits, has calls in flight."""
+        below = f"{name}~"
+        each = [record.k for other, record in self._watch.jobs.items() if other == name or other.startswith(below)]
+        return any(k is not None and not k.outcome and bool(k.flights) for k in each)
+
     def standing(self) -> None:
         """Check that no channel misses a due event."""
         now_s = self._loop.time()
         for name, record in self._watch.jobs.items():
             k, times = record.k, self._times[name]
             life = self._world.lives.get(f"channel:{name}")
-            hung = k is not None and bool(k.flights) and any(each.frozen for each in self._world.lives.values())
+            hung = self._calls_below(name) and any(each.frozen for each in self._world.lives.values())
             if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
                 times.alive_s = now_s  # calls of a hung branch return once it has been found and ended
                 continue
