@@ -164,8 +164,8 @@ class LeasesWatch(Observer):
             held.held = claim.held
             if claims.cortex == state.cortex:
                 held.granted = [one for one in held.granted if one[1] > claim.acknowledged]
-            else:
-                held.granted = []  # of an earlier cortex: see `_taken`
+            else:  # what an earlier cortex granted is held, or comes to nothing: see `_taken`
+                held.granted = [one for one in held.granted if one[0] == state.cortex]
 
     def _total(self, pool: str, now_s: float) -> int:
         """Return the most permits of a pool that all jobs together may be using."""
