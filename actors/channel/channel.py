@@ -269,10 +269,15 @@ class Channel:
         self._tool_runs.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
-        """Claim the held permits again from a restarted scheduler. Return False if none are held, and none will be."""
+        """Claim the held permits again from a restarted scheduler. Return False if none are held, and none will be: the
+        job has ended.
+
+        A channel that has not started yet, or is broken, takes no turn; but branches may have calls of it in flight,
+        which count until its next claim, or for as long as its lease may have lasted.
+        """
         if not self.over:
             self._lease.again()
-        return not self.over
+        return not (self._tasks and self._outcome)
 
     async def stop(self, how: str, who: str) -> None:
         """Stop the job: ``drain`` (resumable) or ``cancel`` (for good). ``who`` is recorded."""

@@ -193,6 +193,40 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
     await run.runtime.close()
 
 
+async def test_only_an_ended_job_tells_a_restarted_scheduler_that_it_will_hold_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Branches have calls of a channel that starts again, or whose disk is full: others may not have its permits."""
+    model = FunctionModel(lambda body: None)
+    run = Run(tmp_path, model, source=ListSource(rows(4)))
+    assert await Channel("j", str(tmp_path), run.runtime).rejoin(), "it has not started"
+    driving = asyncio.create_task(run.driver.run())
+    async with asyncio.timeout(10):
+        while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        channel: Channel = run.runtime.find("channel:j")
+        assert await channel.rejoin()
+        monkeypatch.setattr(Channel, "_turn", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
+        with pytest.raises(StoreError, match="full"):
+            await channel.written(0, 0)
+        assert channel.over and await channel.rejoin(), "its calls are under way"
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    await run.runtime.close()
+    monkeypatch.undo()
+    done = Run(tmp_path, FunctionModel(), source=ListSource(rows(4)))
+    ended: list[bool] = []
+    close = Channel.close
+
+    async def asked(self: Channel) -> None:
+        ended.append(await self.rejoin())
+        await close(self)
+
+    monkeypatch.setattr(Channel, "close", asked)
+    await done.to_end()
+    assert ended[0] is False
+
+
 async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -> None:
     model = FunctionModel(pause_s=0.001)
     run = Run(tmp_path, model, source=ListSource(rows(2_000)), limits=Limits(concurrency=8, window_rows=64))
