@@ -56,6 +56,7 @@ BATCHING = BatchingPolicy(
     gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0
 )
 """Policy for message batches. Clocks may differ by a minute or two, and lists may lag; ``settle_s`` exceeds both."""
+BLOCKED_S = BreakerPolicy().blocked_open_s
 PROGRAMS = {
     "planner": ("tests.support.sample_programs:Planner", {"roots": ["r", "s"], "deep": 3}),
     "voter": ("tests.support.sample_programs:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
@@ -214,11 +215,20 @@ class Simulation:
         """Return whether all jobs have ended."""
         return all(sink.outcome for sink in self.sinks.values())
 
+    def _refusals_s(self) -> float:
+        """Return the time for which the provider's refusals of rows may keep a route shut whose account was blocked.
+
+        A refusal says nothing about the account, so that each takes a minute, until a row is answered.
+        """
+        if not any(trouble.kind == "blocked" for trouble in self.plan.troubles_at):
+            return 0.0
+        return BLOCKED_S * sum(REFUSED.encode() in row.body for rows in self.rows.values() for row in rows)
+
     def run(self) -> None:
         """Run to the verdict. Raises ``invariants.Broken``, or any other error."""
         world = self.world
         world.loop.call_soon(self.set_up, context=NOBODY)
-        world.run(lambda: world.calm and self.over(), self.plan.ends_s)
+        world.run(lambda: world.calm and self.over(), self.plan.ends_s + self._refusals_s())
         for job in self.plan.jobs:
             world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]), job.ordered)
         world.watch.look()
