@@ -7,7 +7,7 @@ from itertools import count, islice
 
 from cortex.scheduler import health, supervision
 from cortex.scheduler.health import HealthBuffer
-from cortex.scheduler.protocol import Command, MembersChanged, RetireMember, StartMember
+from cortex.scheduler.protocol import Command, MembersChanged, StartMember
 from cortex.scheduler.state import Member, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
@@ -98,7 +98,10 @@ def _by_role(state: SchedulerState, role: str, n: int, out: list[Command]) -> No
         return
     unborn = [name for name, one in there if one.state == "wanted"]
     for name in unborn[: len(there) - n]:
-        del state.members[name]
+        if state.members[name].past[0] or state.members[name].stillborn:
+            supervision.retire(state, name, out)
+        else:
+            del state.members[name]
     extra = len(there) - len(unborn[: len(there) - n]) - n
     if extra <= 0:
         return
@@ -202,9 +205,7 @@ def _retire(state: SchedulerState, out: list[Command]) -> None:
         if one.state == "draining" and not supervision.busy(one):
             due_s = one.empty_s + supervision.EMPTY_S
             if state.at_s >= due_s:
-                one.state, one.since_s = "retiring", state.at_s
-                out.append(RetireMember(name))
-                supervision.look(state, state.at_s + state.settings.restart.stale_s)
+                supervision.retire(state, name, out)
             else:
                 state.wake(due_s)
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cortex.scheduler import health, pools
-from cortex.scheduler.protocol import BreakerMoved, Command, KillMember, MemberDied, PingMember
+from cortex.scheduler.protocol import BreakerMoved, Command, KillMember, MemberDied, PingMember, RetireMember
 from cortex.scheduler.reports import ProgressReport
 from cortex.scheduler.state import NEVER, Member, NodeState, SchedulerState
 from policies.failures import breaker, restart
@@ -142,7 +142,8 @@ def _flights(state: SchedulerState, one: Member, report: ProgressReport) -> None
 
 def _end(state: SchedulerState, one: Member) -> None:
     """End this incarnation of a member."""
-    one.past = (one.incarnation, one.number)
+    if one.incarnation:
+        one.past = (one.incarnation, one.number)
     one.incarnation, one.number, one.phase = "", 0, ""
     one.in_flight = one.queued = 0
     one.overdue_s, one.unconfirmed, one.pinged_s = 0.0, False, -NEVER
@@ -282,7 +283,11 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
     node, was = one.node or event.node, one.state
     _end(state, one)
     state.restaff = True
-    if was in ("draining", "retiring"):
+    if was == "draining":
+        _unprobe(state, one)
+        retire(state, name, out)
+        return
+    if was == "retiring":
         _unprobe(state, one)
         state.ended[name] = one.past
         del state.members[name]
@@ -296,6 +301,18 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
         _node_answered(state, one, False, out)
     elif not got_on:
         _blame(state, node, state.settings.node.volume_min if verdict.escalate else 1, out)
+
+
+def retire(state: SchedulerState, name: str, out: list[Command]) -> None:
+    """End a member that is not needed any more.
+
+    Also one whose known incarnation has died: the cluster may have started the process again, and if that one hung, and
+    nobody watched it, its calls would be waited for without end.
+    """
+    one = state.members[name]
+    one.state, one.since_s = "retiring", state.at_s
+    out.append(RetireMember(name))
+    look(state, state.at_s + state.settings.restart.stale_s)
 
 
 def _unconfirmed(state: SchedulerState, name: str) -> None:
