@@ -155,6 +155,9 @@ class PoolLimit(msgspec.Struct, array_like=True):
     """Bucket of the tokens of both directions, where the provider reports no bucket of one of them (OpenAI)."""
     charged: ChargedSize = field(default_factory=ChargedSize)
     """Amount that a call takes of that bucket."""
+    capped: bool = False
+    """True if the caps of the latest `allowance` were below what was learnt. What is wanted beyond them is no demand:
+    it would neither be met by more permits, nor does a bucket stay full because less was charged."""
 
     def buckets(self) -> tuple[tuple[Refill, float], ...]:
         """Return the buckets that headers reported, and what a call takes of each; 0: not known yet."""
@@ -225,7 +228,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     _count(limit, elapsed_s, sample)
-    binding = sample.binding or _paced(limit)
+    binding = (sample.binding and not limit.capped) or _paced(limit)
     if sample.rate is not None:
         _take_readings(limit, at_s, sample.rate, binding)
     if probing.strays.climbs and search.ascend(policy, probing, limit.load, at_s):
@@ -425,7 +428,7 @@ def _reported_requests_per_s(limit: PoolLimit) -> float:
 def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps = NO_CAPS) -> PoolAllowance:
     """Return the bounds from `at_s` on, for all holders together, under the operator's `caps`.
 
-    Changes `limit`: judges an episode that is over, and notes the headroom.
+    Changes `limit`: judges an episode that is over, and notes the headroom and whether the caps bind.
     """
     probing, headroom = limit.probing, caps.headroom
     limit.headroom = headroom
@@ -448,6 +451,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     if probing.strays.checked:
         concurrency = min(concurrency, probing.strays.checked)
         requests_per_s = _least(requests_per_s, max(probing.strays.block_before / 2, policy.least_per_s))
+    limit.capped = _capped(limit, caps, concurrency, requests_per_s)
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)
     return PoolAllowance(
@@ -459,6 +463,24 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         _least(refill.rate(limit.output_tokens, headroom), (caps.output_tokens_per_min or 0) / 60),
         limit.held_until_s,
     )
+
+
+def _capped(limit: PoolLimit, caps: PoolCaps, concurrency: float, requests_per_s: float) -> bool:
+    """Return True if an operator's caps are below what was learnt: `concurrency`, and `requests_per_s` or the reported
+    rates, by the mean size of calls."""
+    if caps.concurrency is not None and caps.concurrency < int(concurrency):
+        return True
+    load, least = limit.load, math.inf
+    for most, size in (
+        (caps.requests_per_min, 1.0), (caps.input_tokens_per_min, load.input_size),
+        (caps.output_tokens_per_min, load.output_size),
+    ):  # fmt: skip
+        if most is not None and size:
+            least = min(least, most / 60 / size)
+    if least == math.inf:
+        return False
+    learnt = _least(_reported_requests_per_s(limit), requests_per_s)
+    return least < _least(learnt, concurrency / load.latency_s if load.latency_s else 0.0)
 
 
 def _both_per_s(limit: PoolLimit, headroom: float) -> tuple[float, float]:

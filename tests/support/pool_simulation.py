@@ -175,6 +175,12 @@ class Pool:
         self._pass(end_s)
         return self
 
+    def recap(self, caps: PoolCaps) -> Pool:
+        """Set an operator's caps from now on."""
+        self.caps = caps
+        self._share()
+        return self
+
     def _pass(self, at_s: float) -> None:
         while int(at_s - self.zero_s) >= len(self.seconds):
             self.seconds.append(Second())

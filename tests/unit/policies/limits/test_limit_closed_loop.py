@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.limits import probing, refill
 from policies.limits.limit import PoolCaps, PoolLimit
 from tests.support.pool_simulation import Pool, Provider
 
@@ -269,6 +270,49 @@ def test_caps_by_hand_bound_what_the_provider_would_allow(
     done = sum(getattr(second, resource) for second in pool.seconds[10:120]) / 110
     assert 0.94 * per_s <= done <= 1.03 * per_s
     assert pool.throttled(0, 120) == 0
+
+
+SIZES: dict[str, Any] = {"input_tokens": (1_000.0, 0.4), "output_tokens": (200.0, 0.4), "capacity_s": 6, "latency_s": 1}
+CAPS = {
+    "at once": PoolCaps(concurrency=2), "requests": PoolCaps(requests_per_min=60),
+    "input": PoolCaps(input_tokens_per_min=60_000), "output": PoolCaps(output_tokens_per_min=6_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("caps", CAPS)
+@pytest.mark.parametrize(
+    "provider",
+    [
+        {"tokens_per_s": 50_000, "output_tokens_max": 4_000, "openai": True},  # charged four times what is used
+        {"requests_per_s": 10, "openai": True},
+        {"input_tokens_per_s": 10_000}, {"output_tokens_per_s": 2_000},
+    ],
+)  # fmt: skip
+def test_what_headers_taught_holds_when_a_cap_by_hand_is_lifted(provider: Mapping[str, Any], caps: str) -> None:
+    pool = Pool(Provider(**SIZES, headers=True, **provider)).run(60)
+    before, charged = pool.limit.probing.concurrency, refill.size_of(pool.limit.charged, 0.0)
+    pool.recap(CAPS[caps]).run(180)
+    assert pool.throttled(60, 180) == 0
+    assert refill.size_of(pool.limit.charged, 0.0) >= 0.6 * charged, "a bucket that nobody may use tells nothing"
+    assert pool.limit.probing.concurrency <= 1.3 * before
+    held(pool.recap(PoolCaps()).run(240), 180, 240)
+    assert pool.throttled(180, 190) < REFUSED
+
+
+@pytest.mark.parametrize(("per_s", "a_minute"), [(0.5, 6), (0.8, 12)])
+def test_a_rate_found_from_refusals_does_not_rise_under_a_cap_by_hand(per_s: float, a_minute: int) -> None:
+    pool = Pool(Provider(requests_per_s=per_s, capacity_s=10, latency_s=1)).run(600)
+    pool.recap(PoolCaps(requests_per_min=a_minute)).run(1_200)
+    assert probing.pace(pool.limit.probing) <= 1.1 * per_s
+    pool.recap(PoolCaps()).run(1_320)
+    assert pool.throttled(1_200, 1_260) < REFUSED and pool.used(1_200, 1_320) >= SUSTAINED
+
+
+@pytest.mark.parametrize("caps", [PoolCaps(concurrency=500), PoolCaps(requests_per_min=1e6), PoolCaps(input_tokens_per_min=1e9)])
+@pytest.mark.parametrize("headers", [True, False])
+def test_a_cap_that_does_not_bind_hinders_no_growth(caps: PoolCaps, headers: bool) -> None:
+    pool = Pool(Provider(requests_per_s=50, latency_s=0.5, capacity_s=10, headers=headers), caps=caps).run(BLIND_S + MEASURED_S)
+    held(pool, BLIND_S, BLIND_S + MEASURED_S)
 
 
 # ------------------------------------------------------------------------------------------ refusals of no limit
