@@ -241,11 +241,23 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         return False
     if limit.queue is not None and _told(policy, limit, limit.queue, at_s, sample, binding):
         return False
-    if probing.barren and probing.accepted > sample.begun and at_s >= limit.held_until_s + policy.proof_s:
+    if probing.barren and _proven(policy, limit, at_s, sample):
         search.revive(policy, probing, limit.load, at_s, limit.held_until_s)
     elif binding and not search.retry(policy, probing, limit.load, at_s, _reported_requests_per_s(limit)):
         return _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample) or first
     return False
+
+
+def _proven(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
+    """Return True if calls begun after the silences are accepted: one was not refused for long, or some have ended.
+
+    Two must have ended, since a bucket of one call accepts one; a single one, if no call was accepted before.
+    """
+    accepted = limit.probing.accepted
+    ended = accepted - sample.in_flight
+    if ended > 0 and not search.in_debt(policy, limit.probing) and (ended > 1 or limit.load.sized <= accepted):
+        return True
+    return accepted > sample.begun and at_s >= limit.held_until_s + policy.proof_s
 
 
 def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
@@ -253,6 +265,8 @@ def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     accepted = sample.begun - sample.throttled
     probing.accepted += accepted
     probing.refused += sample.throttled
+    if probing.episode:
+        probing.late -= accepted
     limit.charged.pending += accepted
     keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # unbiased for any interval between two reports
     load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
@@ -335,7 +349,7 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
         search.remember(policy, probing, limit.load, sample.in_flight, at_s)
         probing.episode = True
         probing.empty_at_s = at_s
-        probing.under_way = sample.in_flight
+        probing.under_way, probing.late = sample.in_flight, 0
     asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)

@@ -126,6 +126,10 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     answers."""
     restored_s: float = 30.0
     """Seconds after a climb within which silences refute it."""
+    debt_calls: int = 16
+    """Calls charged late from which their number divided by the time is an estimate of the refill. Counted from n
+    calls, a rate has a relative error of 1/√n (Poisson): from 16 it is told from half of itself (`debt_share`) at two
+    errors."""
     debt_share: float = 0.5
     """Share of the sustained rate below which calls charged late do not explain a silence; the rest is for
     measurement."""

@@ -31,7 +31,7 @@ If calls are refused nevertheless, the limit is a rate. If not, and no less work
 into debt. The sign is a refusal that comes before any call was accepted: at half of the calls that were in flight, such
 a refusal cannot come from a concurrency limit either. Then the silence is doubled. The first estimate of the refill is
 the calls in flight divided by the time that paying for them took; afterwards the calls *answered* between two refusals
-count.
+count. A few calls in flight are no debt: then one call follows each silence.
 
 **Strays and storms** are refusals that do not depend on what is sent (`strays`). They say nothing about the limit that
 had been found before (`FoundLimit`), so it holds again after them, without a search.
@@ -126,6 +126,11 @@ class Probing(msgspec.Struct, array_like=True):
     """Time of the refusal from which on the pool was bound as it is now, without slow start in between; 0: none."""
     found: FoundLimit | None = None
     """Limit that was found, before the current refusals; None: none was."""
+    late: int = 0
+    """Calls refused in the latest silence, less those of them that had not been counted before it: so many of
+    `under_way` were not accepted."""
+    lent: int = 0
+    """Calls of `inside` that were accepted: so many may have been charged late."""
 
 
 class PoolLoad(msgspec.Struct, array_like=True):
@@ -266,6 +271,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
     elapsed_s = probing.empty_at_s - probing.since_s
     if probing.since_s and elapsed_s < policy.hold_s / 2:  # a climb has just judged the calls before
         probing.since_s, probing.inside = probing.empty_at_s, probing.under_way
+        probing.lent = max(probing.under_way - probing.late, 0)
         probing.accepted = probing.refused = 0
         return
     charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
@@ -278,7 +284,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
         probing.since_s = probing.empty_at_s
         probing.accepted = probing.refused = 0
         probing.clock_s = 0.0
-    probing.inside = probing.under_way
+    probing.inside, probing.lent = probing.under_way, max(probing.under_way - probing.late, 0)
 
 
 def _judge_barren(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float) -> None:
@@ -291,14 +297,21 @@ def _judge_barren(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s
         probing.strays.fell_from = min(probing.strays.fell_from, probing.strays.lasting)
         probing.strays.lasting = 0.0
     inside = max(probing.inside, 1)
+    least = 0.0 if in_debt(policy, probing) else 1 / silence_s(policy, probing, 0.0)
     if probing.doubting:
         _believe(policy, probing, load)
     elif probing.mode is not ProbeMode.RATE:
-        _pace_at(policy, probing, load, inside / (until_s - probing.since_s), False)
+        rate = inside / (until_s - probing.since_s)
+        _pace_at(policy, probing, load, max(rate, least), False)
     elif not probing.settled:
         took_s = probing.empty_at_s - probing.since_s
         most = inside / took_s if took_s > 0 else probing.rate
-        _pace_at(policy, probing, load, min(most, probing.rate), False)
+        _pace_at(policy, probing, load, max(min(most, probing.rate), least), False)
+
+
+def in_debt(policy: LimitPolicy, probing: Probing) -> bool:
+    """Return True if enough calls may have been charged late that a rate can be counted from them."""
+    return probing.lent >= policy.debt_calls
 
 
 def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, until_s: float) -> bool:
@@ -307,7 +320,7 @@ def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, u
     elapsed_s = probing.empty_at_s - (probing.since_s or load.from_s)
     if not probing.since_s:
         mean = load.accepted_per_s
-        strays.lasting = _lasting(policy, probing, probing.under_way, elapsed_s)
+        strays.lasting = independent.lasting(policy, probing.accepted - probing.under_way, elapsed_s)
     elif elapsed_s < policy.hold_s:  # few calls in no time say nothing of a rate
         mean *= elapsed_s / policy.hold_s
     if mean * elapsed_s < 0.4 * _allowed(policy, probing, load) * (elapsed_s - 2 * policy.hold_s):
@@ -327,14 +340,6 @@ def _allowed(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float:
     if probing.mode is ProbeMode.CONCURRENCY:
         return probing.cut * probing.ceiling / (load.latency_s + policy.overhead_s)
     return 0.0
-
-
-def _lasting(policy: LimitPolicy, probing: Probing, in_flight: int, elapsed_s: float) -> float:
-    """Return the least refill of a bucket that allowed the calls accepted in the last seconds.
-
-    A bucket of `b` seconds of its refill R allows R(t + b) calls in t seconds. Calls in flight may not be charged yet.
-    """
-    return float(max(probing.accepted - in_flight, 0) / (elapsed_s + policy.reserve_s))
 
 
 def _begin_climb(
@@ -413,7 +418,7 @@ def remember(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: i
     if calm_s >= policy.calm_s and not probing.doubting:
         _note(policy, probing, load, in_flight, calm_s)
     strays = probing.strays
-    strays.sustained = max(strays.sustained, _lasting(policy, probing, in_flight, calm_s))
+    strays.sustained = max(strays.sustained, independent.lasting(policy, probing.accepted - in_flight, calm_s))
     strays.known |= calm_s >= policy.reserve_s
 
 

@@ -144,6 +144,15 @@ def note_gap(policy: LimitPolicy, strays: Strays, accepted: int) -> None:
         strays.frequent = max(strays.frequent - 2, 0)
 
 
+def lasting(policy: LimitPolicy, charged: int, elapsed_s: float) -> float:
+    """Return the least refill of a bucket that allowed `charged` calls in the last seconds.
+
+    Those accepted, less those in flight, which may not be charged yet. A bucket of `b` seconds of its refill R allows
+    R(t + b) calls in t seconds.
+    """
+    return max(charged, 0) / (elapsed_s + policy.reserve_s)
+
+
 def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = True) -> None:
     """Begin a climb from twice the rate that is accepted now, or three doublings below the target.
 

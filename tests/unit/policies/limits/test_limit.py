@@ -192,6 +192,25 @@ def test_what_a_refusal_says_before_which_nothing_was_accepted(
 
 
 @pytest.mark.parametrize(
+    ("in_flight", "refused_late", "rate"),
+    [
+        (20, 0, 20 / 80),  # all were charged late
+        (20, 4, 20 / 80),
+        (20, 5, 0.5),  # fewer than 16 of them were accepted: one call in the next silence, of two seconds
+        (2, 0, 0.5),
+        (0, 0, 0.5),
+    ],
+)
+def test_silences_after_a_few_calls_are_no_debt(in_flight: int, refused_late: int, rate: float) -> None:
+    probing = rated(50.0, mode=ProbeMode.CONCURRENCY, under_way=in_flight, late=refused_late, accepted=1_000)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    probing.episode, probing.empty_at_s = True, 199.0
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 200.0)
+    assert (probing.mode, probing.barren) == (ProbeMode.RATE, 1)
+    assert probing.rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
     ("barren", "asked_s", "silence"),
     [(0, 0.0, 1.0), (0, 0.3, 0.3), (1, 0.3, 2.0), (3, 0.0, 8.0), (3, 30.0, 30.0), (9, 0.0, 8.0)],
 )
