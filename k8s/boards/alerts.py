@@ -57,6 +57,12 @@ TELLS = by("count", CLUSTER, matching("cortex_ends_kept_seconds"))
 """Clusters and places in which something tells how jobs ended."""
 OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
 """Cortices of clusters that outlive their jobs. A process of its own, or a private Ray, ends with its job."""
+GONE = (
+    f"({by('count', CLUSTER, f'last_over_time({OF_STANDING}[30m])')} "
+    f"unless on ({', '.join(CLUSTER)}) {by('count', CLUSTER, OF_STANDING)})"
+)
+"""Clusters that outlive their jobs, whose cortex is gone: a lost head exports nothing, so this reads the last values
+before the loss. Of a job in such a cluster one alert tells, not also that it reports nothing."""
 DISK = matching("cortex_disk_free_bytes")
 FREE = lowest("cortex_disk_free_bytes", labels=PLACE)
 LAG = level("cortex_journal_lag_seconds")
@@ -223,10 +229,8 @@ ALERTS = (
         "Branches on them kept dying, or an operator drained them. The cluster has less capacity; `cortex top` names them.",
     ),
     Alert(
-        "CortexHeadLost",  # a lost head exports nothing: the alert reads the last values before the loss
-        f"({_lost(OF_CLUSTER)}) "
-        f"and on ({', '.join(CLUSTER)}) {by('count', CLUSTER, f'last_over_time({OF_STANDING}[30m])')} "
-        f"unless on ({', '.join(CLUSTER)}) {by('count', CLUSTER, OF_STANDING)}",
+        "CortexHeadLost",
+        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {GONE}",
         "2m",
         "critical",
         f"The cortex of job {OF} is gone, and the job was not done",
@@ -250,7 +254,7 @@ ALERTS = (
     ),
     Alert(
         "CortexNothingReported",
-        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {TELLS}",
+        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {TELLS} unless on ({', '.join(CLUSTER)}) {GONE}",
         "5m",
         "critical",
         f"Job {OF} has reported nothing for 5 minutes, and its end is not known",

@@ -150,6 +150,8 @@ class World:
     exporter: bool = True
     """Whether ``cortex metrics`` runs (processes), or the cortex tells of ends (Ray)."""
     head: bool = True
+    beside: bool = False
+    """Whether ``cortex metrics`` runs beside the cluster too, and tells of ends while the head is lost."""
     free_bytes: float = 200.0 * GIB
     up: bool = True
     breaker: float | None = 0
@@ -182,7 +184,9 @@ class World:
                 job.put(self.scrapes, self.now_s, prefix, self.labels)
         self._cluster(prefix)
         if self.exporter and (self.head or not self.ray):
-            self._ends(prefix)
+            self._ends(prefix, self.ray)
+        if self.beside:
+            self._ends("", False)
         self.scrapes.step()
 
     def _cluster(self, prefix: str) -> None:
@@ -200,10 +204,10 @@ class World:
         if self.breaker is not None and running:
             put(f"{prefix}cortex_breaker_state", self.breaker, cortex_subject="sonnet", cortex_subject_kind="route", **own)
 
-    def _ends(self, prefix: str) -> None:
-        own, put = {**self.labels, "instance": "i" if self.ray else "exporter"}, self.scrapes.put
+    def _ends(self, prefix: str, by_cortex: bool) -> None:
+        own, put = {**self.labels, "instance": "i" if by_cortex else "exporter"}, self.scrapes.put
         put(f"{prefix}cortex_ends_kept_seconds", KEPT_S, **own)
-        if not self.ray:
+        if not by_cortex:
             put("cortex_state_up", int(self.up), **own)
             if not self.up:
                 return

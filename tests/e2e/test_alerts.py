@@ -93,6 +93,18 @@ def _head_dies(world: World, s: float) -> None:
     world.head = world.job.runs = False
 
 
+def _beside(ray: bool) -> World:
+    """A cluster whose state folder is also told of by ``cortex metrics``."""
+    return World(ray, beside=True)
+
+
+def _cut_off(world: World, s: float) -> None:
+    """The head dies with its channels, and their locks on the jobs are free a moment later."""
+    world.head = False
+    if s >= SCRAPE_S:
+        _killed(world, s)
+
+
 def _head_is_back(world: World) -> None:
     world.head, world.job.worker = True, "w2"
     world.job.goes_on()
@@ -162,14 +174,20 @@ INCIDENTS: dict[str, list[Incident]] = {
         )
     ],
     "CortexNodeDrained": [Incident(_set("drained", 1), 15 * MINUTE, 11 * MINUTE, _back("drained", 0), MINUTE, subject="")],
-    "CortexHeadLost": [Incident(_head_dies, 8 * MINUTE, 3 * MINUTE, _head_is_back, MINUTE, roads=(True,))],
+    "CortexHeadLost": [
+        Incident(_head_dies, 8 * MINUTE, 3 * MINUTE, _head_is_back, MINUTE, roads=(True,)),
+        Incident(_head_dies, 12 * MINUTE, 3 * MINUTE, _head_is_back, MINUTE, made=_beside, roads=(True,)),  # one alert for it
+    ],
     "CortexEndedEarly": [
         Incident(_ends("partial", "cap"), 10 * MINUTE, MINUTE, _resume, MINUTE),
         Incident(_ends("partial", "deadline"), 80 * MINUTE, MINUTE, lambda world: None, MINUTE),  # for an hour at most
         Incident(_ends("failed", "failed"), 10 * MINUTE, MINUTE, _resume, MINUTE),
         Incident(_ends("partial", "condemned"), 10 * MINUTE, MINUTE, _resume, MINUTE),
     ],
-    "CortexInterrupted": [Incident(_killed, 10 * MINUTE, 3 * MINUTE, _resume, MINUTE, roads=(False,))],
+    "CortexInterrupted": [
+        Incident(_killed, 10 * MINUTE, 3 * MINUTE, _resume, MINUTE, roads=(False,)),
+        Incident(_cut_off, 12 * MINUTE, 4 * MINUTE, _head_is_back, MINUTE, made=_beside, roads=(True,)),
+    ],
     "CortexNothingReported": [Incident(_set("seen", False, True), 12 * MINUTE, 6 * MINUTE, _back("seen", True, True), MINUTE)],
     "CortexDatabaseAway": [
         Incident(_outage, 8 * MINUTE, 3 * MINUTE, _database_is_back, MINUTE, subject=""),
