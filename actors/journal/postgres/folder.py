@@ -164,7 +164,7 @@ class DatabaseStateFolder(StateFolder):
 
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
         """Hold the job by a lock of a separate session."""
-        return hold(self._conninfo, self.address, self._key(checked_name(job)))
+        return hold(self._conninfo, self.address, self._key(checked_name(job)), self._link if self.has(job) else None)
 
     def is_held(self, job: str) -> bool:
         """Return whether a session has the job's lock."""

@@ -21,13 +21,19 @@ from actors.journal.postgres.connection import DatabaseConnection
 
 BEAT_S = 5.0
 """Seconds between two checks by the holder that its session still has the lock."""
+BACK_S = BEAT_S + 2.0
+"""Seconds after the start of a server before which a free lock proves nothing: its holder has lost its session with the
+last server, and takes the lock again at its next check."""
+_LOOK_S = 0.1
 _TRIES = 20
 _TRY_AGAIN_S = 0.05  # the session of a process that has just died ends a moment later
 _TAKE = "SELECT pg_try_advisory_lock(%s)"
 _HELD = """
-SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-AND classid = %s::bigint::oid AND objid = %s::bigint::oid
-AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND classid = %s::bigint::oid AND objid = %s::bigint::oid
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8
 """
 
 
@@ -37,8 +43,11 @@ def key_of(schema: str, job: str) -> int:
 
 
 @contextlib.contextmanager
-def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
-    """Hold the lock until the block ends. Raises ``JobHeld``, or ``StoreError``."""
+def hold(conninfo: str, address: str, key: int, before: DatabaseConnection | None = None) -> Iterator[None]:
+    """Hold the lock until the block ends. ``before``: connection by which to wait until an earlier holder has come back
+    to a server that was just started; None: there can be none. Raises ``JobHeld``, or ``StoreError``."""
+    if before is not None:
+        is_held(before, key)
     first, ours = True, False
 
     def take(connection: psycopg.Connection[Any]) -> None:
@@ -78,5 +87,10 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
 
 
 def is_held(link: DatabaseConnection, key: int) -> bool:
-    """Return whether a session holds the lock now."""
-    return bool(link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF)))
+    """Return whether a session holds the lock. Waits for its holder if the server was started less than ``BACK_S`` ago.
+    """
+    while True:
+        held, age_s = link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF))[0]
+        if held or age_s >= BACK_S:
+            return bool(held)
+        time.sleep(_LOOK_S)

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from actors.journal.journal import DatabaseUnreachable, Fenced, StateFolder, StoreError
-from actors.journal.postgres import connection
+from actors.journal.journal import DatabaseUnreachable, Fenced, JobHeld, StateFolder, StoreError
+from actors.journal.postgres import connection, job_lock
 from actors.journal.postgres.migrations import VERSION
 from actors.runtime.ray_actor import process_class
 from tests.support.postgres_server import Server
@@ -177,6 +177,48 @@ def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeyp
             assert time.monotonic() < end_s
             time.sleep(0.02)
     assert not folder.is_held("j")
+
+
+def test_of_a_server_that_was_just_started_no_lock_is_said_to_be_free(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder has lost its session with the last server: it was told as interrupted, and another run could begin."""
+    folder = StateFolder(database).prepare()
+    folder.journal("j", create=True).close()
+    asked: list[bool] = []
+    real, back = job_lock.DatabaseConnection.rows, threading.Event()
+
+    def rows(self: Any, statement: str, given: Any = ()) -> Any:
+        found = real(self, statement, given)
+        if "pg_postmaster_start_time" not in statement:
+            return found
+        asked.append(found[0][0])
+        if len(asked) == 3:
+            back.set()
+        age_s = job_lock.BACK_S - 0.5 + 0.01 * len(asked)
+        return [(found[0][0], age_s)]
+
+    monkeypatch.setattr(job_lock.DatabaseConnection, "rows", rows)
+    monkeypatch.setattr(job_lock, "_LOOK_S", 0.01)
+
+    def holder() -> None:
+        back.wait()
+        with job_lock.hold(folder._conninfo, folder.address, folder._key("j")):  # type: ignore[attr-defined]
+            over.wait()
+
+    over, takes = threading.Event(), threading.Thread(target=holder)
+    takes.start()
+    try:
+        assert folder.is_held("j"), "its holder came back"
+        assert asked[:3] == [False] * 3
+        with pytest.raises(JobHeld), folder.hold("j"):
+            pass
+    finally:
+        over.set()
+        takes.join()
+    before = len(asked)
+    assert not folder.is_held("j")
+    assert len(asked) - before > 1, "it looks until a holder would have come back"
 
 
 def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
