@@ -27,6 +27,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     ray_pids: tuple[tuple[int, str], ...] = ()
     """Processes of the private Ray at the start of the run: (pid, start time)."""
 
+    @property
+    def ends_with_its_driver(self) -> bool:
+        """True if no actor of the run outlives the driver: all but those of a standing cluster."""
+        return self.cluster in ("inline", "local", "child")
+
 
 def this_owner(cluster: str) -> Owner:
     """Return this process as owner of a run."""

@@ -171,6 +171,19 @@ class StateFolder(ABC):
         raise NotImplementedError
 
     @abstractmethod
+    def attend(self, job: str) -> contextlib.AbstractContextManager[None]:
+        """Return a context that shows, until the block ends or this process, that the channel of a job lives: of a job
+        that outlives its driver, which alone holds it. Raises ``JobHeld`` if another process shows it, and
+        ``StoreError``.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def is_attended(self, job: str) -> bool | None:
+        """Return whether a channel shows that it lives; None if none ever did, so that nothing is known."""
+        raise NotImplementedError
+
+    @abstractmethod
     def index(self) -> ReplyIndex:
         """Return the index of remembered replies."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ import msgspec
 from actors.common.errors import UserError
 from actors.files.local.os_errors import told
 from actors.history.catalog import forgotten, read_job
-from actors.history.job_facts import living
+from actors.history.job_facts import is_attended, living
 from actors.jobs.ending_cause import INTERRUPTED
 from actors.journal.errors import FAULTS
 from actors.journal.journal import DatabaseUnreachable, FolderFault, NoSuchJob, StateFolder, StoreError
@@ -143,7 +143,7 @@ class FolderMetrics:
 
     def _end(self, job: str, before: _Read | None) -> JobEnd | None:
         """Return the end of a job; None if the job runs or cannot be read."""
-        if self._folder.is_held(job):
+        if self._folder.is_held(job) or is_attended(self._folder, job):
             return None
         mark = self._folder.mark(job)
         if before is None or before.mark != mark or (before.failed and before.at_s + UNREAD_AGAIN_S <= self._now_s()):

@@ -21,6 +21,7 @@ from actors.cluster.sockets.addresses import SocketAddresses
 from actors.cluster.sockets.serialization import opened, sealed
 from actors.cluster.sockets.server import SocketServer
 from actors.common.gc_tuning import settle
+from actors.journal.journal import JobHeld, StateFolder, StoreError
 from actors.observability.logs.formatting import begin_of_actor
 from actors.observability.metrics.ray_export import RayGauges
 from actors.observability.wiring import WATCHED, of_process
@@ -44,6 +45,7 @@ COMING_BACK_S = 10.0
 HEADERS_S = 2.0
 """Seconds that a restarted actor waits for each actor that may know the headers for the telemetry collector."""
 _RETRY_S = 0.5
+_SHOWN_AGAIN_S = 2.0
 _BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "deliver", "hello"})
 """Messages that do not count as a request of a user: a channel receives them in any case."""
 
@@ -149,6 +151,8 @@ class ActorHost:
         self._asked_s = self._runtime.monotonic_s()
         self._listener: SocketServer | None = None
         self._tasks = [asyncio.create_task(self._watch_over())]
+        self._attending = contextlib.ExitStack()
+        self._is_attending = False
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
         settle()
 
@@ -248,9 +252,27 @@ class ActorHost:
                 await self._actor.close()  # the next try makes a new one
             raise
         self._ready, self._failed = True, None
+        self._show_life()
         if self._listener is not None:
             await self._listener.open()  # it may have been closed by a caller that died before it ended this process
         settle()
+
+    def _show_life(self) -> None:
+        """Show in the state folder that this channel lives, from now on until this process ends: others cannot see its
+        driver any more when that has left."""
+        if self.role == "channel" and not self._is_attending and self._runtime.cluster not in ("inline", "local"):
+            job, folder = self._args
+            if "~" not in job:
+                self._is_attending = True
+                self._tasks.append(asyncio.create_task(self._attend(StateFolder(folder), job)))
+
+    async def _attend(self, folder: StateFolder, job: str) -> None:
+        while True:
+            try:
+                return await asyncio.to_thread(self._attending.enter_context, folder.attend(job))
+            except (JobHeld, StoreError) as error:  # by an earlier channel, which is fenced; or no answer of a database
+                _log.debug("the channel of %s is not shown yet: %s", job, type(error).__name__)
+                await asyncio.sleep(_SHOWN_AGAIN_S)
 
     def _observe(self, headers: bytes = b"") -> bytes:
         """Store the headers for a telemetry collector, if given. Return the stored headers."""

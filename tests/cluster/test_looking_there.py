@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from actors.jobs.spec import who
+from actors.journal.journal import StateFolder
 from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
 ROWS = 400
@@ -71,6 +72,7 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
         await asyncio.to_thread(driver.communicate)
         facts = await _told(commands, "status", "seen", "--json")
         assert (facts["outcome"], facts["live"]) == ("detached", None)
+        assert StateFolder(folder / "state").is_attended("seen"), "its channel shows that it lives"
         seen = await _told(commands, "top", "--json", "--cluster", address)
         assert seen["clusters"][0]["where"] == f"cluster {address}"
         assert seen["clusters"][0]["nodes"][node]["drained_by"] == me

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.cli.jobs.rendering import JobStatus
 from actors.cluster.node_watchdog import SILENT_S
 from actors.history.catalog import last_owner
+from actors.history.job_facts import is_attended
 from actors.journal.journal import StateFolder
 from actors.journal.state_folder import advised
 from actors.ports.runtime import ClusterError
@@ -21,12 +22,14 @@ class LostHeads:
     def see(self, job: str, standing: JobStatus) -> None:
         """Mark a detached job as interrupted if its cluster no longer runs; of a job whose command still lives, tell
         what that waits for."""
-        owner = last_owner(self._folder, job) if standing.outcome in ("detached", "running") else None
-        if owner is None or owner.cluster in ("inline", "local", "child"):
+        owner = last_owner(self._folder, job) if standing.outcome in ("detached", "running", "interrupted") else None
+        if owner is None or owner.ends_with_its_driver:
             return
         if owner.cluster not in self._errors:
             self._errors[owner.cluster] = _head_error(owner.cluster)
         if not (error := self._errors[owner.cluster]):
+            if standing.outcome == "interrupted" and is_attended(self._folder, job) is False:
+                standing.facts["why"] = f"its channel is gone from the Ray at {owner.cluster}: the job can be resumed"
             return
         standing.facts["head_lost"] = True
         if standing.outcome == "running":

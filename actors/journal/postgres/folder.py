@@ -31,6 +31,8 @@ _MAKING = "+"
 """Prefix of the name of an incomplete journal: no job name begins with it."""
 _LINE = "+"
 """Prefix of the name of a line, which stays when jobs are removed."""
+_ATTENDED = "attended"
+"""Kind of the notes of jobs whose channel has shown that it lives."""
 _ASK_AT_ONCE = 10_000
 _NOTE = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
 
@@ -169,6 +171,17 @@ class DatabaseStateFolder(StateFolder):
     def is_held(self, job: str) -> bool:
         """Return whether a session has the job's lock."""
         return is_held(self._link, self._key(job))
+
+    def attend(self, job: str) -> contextlib.AbstractContextManager[None]:
+        """Show it by a second lock, of one more session."""
+        self.put_note(_ATTENDED, checked_name(job), b"1")
+        return hold(self._conninfo, self.address, self._key(f"{job} channel"))
+
+    def is_attended(self, job: str) -> bool | None:
+        """Return whether a session has that lock."""
+        if self.note(_ATTENDED, checked_name(job)) is None:
+            return None
+        return is_held(self._link, self._key(f"{job} channel"))
 
     def _key(self, job: str) -> int:
         if not self._schema:

@@ -22,7 +22,7 @@ from pathlib import Path
 from actors.journal.journal import StoreError
 from actors.journal.sqlite.storage import error_line
 
-OF_THE_LIVING = (".lock", ".control", ".part", "-wal", "-shm", "-journal", ".json.part")
+OF_THE_LIVING = (".lock", ".channel", ".control", ".part", "-wal", "-shm", "-journal", ".json.part")
 """Suffixes of files that describe running processes or requests to them, or are incomplete: not copied."""
 _BUSY_S = 30.0
 

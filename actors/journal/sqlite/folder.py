@@ -25,7 +25,7 @@ from actors.journal.sqlite.storage import FileStorage
 from actors.journal.sqlite.wal import CutLog, see_whole
 from actors.journal.state_folder import advised
 
-BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
+BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".channel", ".lock")
 """Suffixes of the files that may accompany a journal, ``NAME.sqlite``; the lock is removed last."""
 
 
@@ -245,6 +245,23 @@ class FileStateFolder(StateFolder):
     def is_held(self, job: str) -> bool:
         """Return whether the lock file is locked."""
         return is_held(self.beside(job, ".lock"))
+
+    def attend(self, job: str) -> contextlib.AbstractContextManager[None]:
+        """Lock a second file."""
+        return self._attended(job)
+
+    @contextlib.contextmanager
+    def _attended(self, job: str) -> Iterator[None]:
+        path = self.beside(job, ".channel")
+        with hold(path):
+            if not is_held(path):  # the file system has no such locks: what nobody can see is not shown
+                path.unlink(missing_ok=True)
+            yield
+
+    def is_attended(self, job: str) -> bool | None:
+        """Return whether that file is locked."""
+        path = self.beside(job, ".channel")
+        return is_held(path) if path.exists() else None
 
     # -- replies ---------------------------------------------------------------------------------------------------
 

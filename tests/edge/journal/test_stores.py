@@ -265,8 +265,14 @@ def test_jobs_the_latest_written_first(folder: StateFolder) -> None:
 
 
 def test_one_holder_at_a_time_until_it_dies(folder: StateFolder) -> None:
+    assert folder.is_attended("j") is None
     with folder.hold("j"):
         assert (folder.is_held("j"), folder.is_held("other")) == (True, False)
+        with folder.attend("j"):  # its channel and its driver are two processes
+            assert (folder.is_attended("j"), folder.is_attended("other")) == (True, None)
+            with pytest.raises(JobHeld), folder.attend("j"):
+                pass
+        assert (folder.is_attended("j"), folder.is_held("j")) == (False, True)
         with pytest.raises(JobHeld), folder.hold("j"):
             pass
     assert not folder.is_held("j")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from actors.cluster.sockets.serialization import cause_of, post, sealed
+from actors.journal.journal import StateFolder
 from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from actors.runtime import ray_actor
 from actors.runtime.ray_actor import ActorHost, methods, process_class
@@ -117,6 +120,27 @@ async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
     await seat.call("start", (b"opening",))
     assert await seat.call("status", ()) == b"fine"
     assert FakeActor.made[-1].started == [(b"opening",)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "job", "shown"),
+    [("10.0.0.1:6379", "j", True), ("local", "j", None), ("inline", "j", None), ("10.0.0.1:6379", "j~1", None)],
+)
+async def test_a_channel_that_outlives_its_driver_shows_that_it_lives(
+    cluster: str, job: str, shown: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_actor, "_SHOWN_AGAIN_S", 0.001)
+    folder, world = StateFolder(tmp_path).prepare(), World()
+    world.cluster = cluster
+    seat = ActorHost("channel", "c", (job, str(tmp_path)), world, False)  # type: ignore[arg-type]
+    with folder.attend(job) if shown else contextlib.nullcontext():  # an earlier channel, which is fenced
+        await seat.call("start", (b"opening",))
+        await asyncio.sleep(0.01)
+    if shown:
+        await _until(lambda: bool(folder.is_attended(job)))
+    assert folder.is_attended(job) is shown
+    seat._attending.close()  # as the end of its process does
+    assert folder.is_attended(job) is (False if shown else None)
 
 
 @pytest.mark.parametrize(("role", "method"), [("branch", "unlisted"), ("branch", "_made"), ("cortex", "begin")])
