@@ -8,7 +8,9 @@ Little's law.
 
 **Growth.** From `START` on the number grows by `GROWTH` as long as nearly nothing waits, as soon as answers of the last
 step are in. At the end no more wait than there are slots. Of many calls only those count that were begun after the
-step: they stand behind all that wait, and a few of them tell it.
+step: they stand behind all that wait, and two of them tell it. Those that wait are answered too late to tell: where no
+answer has come when it should have, the step is taken back until one comes. If calls waited, the queue has begun to
+empty by then, and if the batch is only slower, few calls have left it.
 
 **Hold.** At the end of growth the number becomes what is worked on, plus those that shall wait. It is corrected when
 too many wait, and grows again, in three steps, when none does (the standing queue of RFC 8289, CoDel: bursts are no
@@ -62,6 +64,10 @@ gets done as well."""
 SLOWLY: Final = 128.0
 """Calls in flight from which, where durations vary, the number is cut by these answers alone: what was known of the
 time of a token is wrong by as much as one cut, and cuts in a row left half of 1,024 slots empty."""
+FIRST: Final = 2.0
+"""Answers of a step of growth from which many calls in flight grow on, and that come the sooner, the more are."""
+LATE: Final = 1.1
+"""Multiple of the time until they came at the step before, from which they are late."""
 LIKELY: Final = 0.35
 """The same for a smaller step where durations vary, and with `START` calls in flight, where one of them waits or none.
 """
@@ -167,6 +173,14 @@ class Queueing(msgspec.Struct, array_like=True):
     """Time of the latest reading after which the number was kept, in seconds."""
     gains: Gains | None = None
     """State of the search by what is done, once time was seen not to follow tokens."""
+    first_s: float = 0.0
+    """Seconds from the latest step of growth until its first answers were in; 0: they are not."""
+    first_before_s: float = 0.0
+    """The same of the step before; 0: not known."""
+    doubted: float = 0.0
+    """Calls in flight of a step that is taken back until its first answers are in; 0: none is."""
+    doubted_s: float = 0.0
+    """Time since when it is, in seconds."""
 
 
 def is_quick(
@@ -203,31 +217,41 @@ def observe(
         if samples and waits.take(waiting, at_s, in_flight, samples, prompts, gains.FADES):
             return _by_gains(queue, queue.gains, at_s, in_flight)
         return in_flight
-    if not samples or not waits.take(waiting, at_s, in_flight, samples, prompts):
+    if not samples:
         return in_flight
+    allowed, doubted = in_flight, _doubted(queue, in_flight)
+    in_flight = doubted or in_flight
+    until_s = queue.doubted_s if doubted else math.inf
+    told = waits.take(waiting, at_s, in_flight, samples, prompts, until_s=until_s)
+    if not doubted and _is_late(queue, at_s, in_flight):
+        queue.doubted, queue.doubted_s = in_flight, at_s
+        return queue.before
     # Few answers are enough where none counts that was begun with the change.
     if queue.growing:
-        enough, rounds = (5.0, 0.45) if in_flight >= waits.LATE_CALLS else (max(2.0, 0.3 * in_flight), 0.85)
+        enough, rounds = (FIRST, 0.4) if in_flight >= waits.LATE_CALLS else (max(2.0, 0.3 * in_flight), 0.85)
     else:
         enough, rounds = (24.0, 0.85) if in_flight >= waits.LATE_CALLS else (max(6.0, 0.8 * in_flight), 1.5)
-    if waiting.fresh < enough or at_s < max(waiting.from_s, queue.read_s) + rounds * waiting.latency_s:
-        return in_flight
+    if not told or waiting.fresh < enough or at_s < max(waiting.from_s, queue.read_s) + rounds * waiting.latency_s:
+        return allowed
     if queue.before == in_flight:  # the number was bounded, or changed back for another reason: nothing to compare
         queue.before, queue.trial = 0.0, 0
     now = waits.read(waiting, in_flight, queue.before)
     if not queue.growing and (now.even or queue.trial > 0) and not _all_around(queue, at_s, in_flight):
-        return in_flight
+        return allowed
     follows = 0.0
     if queue.before:
         now.gain = in_flight / queue.before * waits.shortened(now, queue.before_s, queue.before_size)
         follows = math.log(now.gain) / math.log(in_flight / queue.before)
     if _tells_nothing(queue, in_flight, now, follows):
-        queue.gains, queue.growing, queue.before = Gains(), True, 0.0
-        return _by_gains(queue, queue.gains, at_s, in_flight)
+        queue.gains, queue.growing, queue.before, queue.doubted = Gains(), True, 0.0, 0.0
+        return _by_gains(queue, queue.gains, at_s, allowed)
     wanted, trial = (_grown if queue.growing else _held)(queue, in_flight, now, follows)
     if wanted < in_flight:  # a queue of less than that costs no time
         wanted = max(wanted, min(in_flight, in_flight * QUICK_S / now.usual_s))
     wanted = float(max(round(wanted), 1))
+    if wanted == doubted and queue.growing and follows < FOLLOWS_PARTLY and now.share - now.error > _quiet(in_flight):
+        return allowed
+    queue.doubted = 0.0
     if wanted != in_flight:
         factor = 1.0
         if now.share <= _quiet(in_flight) or now.noise < EXACT:
@@ -238,9 +262,30 @@ def observe(
             waits.calm(waiting)
         queue.before, queue.before_wait_s = in_flight, now.wait_s
         queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
-        queue.trial = trial
+        queue.trial, queue.first_before_s, queue.first_s = trial, queue.first_s, 0.0
         waits.begin_anew(waiting, at_s, wanted)
     return wanted
+
+
+def _doubted(queue: Queueing, in_flight: float) -> float:
+    """Return the calls in flight of the step that is taken back for now; 0: none is, or the number was changed again
+    for another reason."""
+    if queue.doubted_s <= queue.waiting.from_s or in_flight != queue.before:
+        queue.doubted = 0.0
+    return queue.doubted
+
+
+def _is_late(queue: Queueing, at_s: float, in_flight: float) -> bool:
+    """Return True if the first answers of a step of growth are not in when they should be, if none waited.
+
+    Twice as many calls are in flight as at the step before, so the quickest of them should be answered sooner.
+    """
+    waiting = queue.waiting
+    if waiting.fresh >= FIRST:
+        queue.first_s = queue.first_s or at_s - waiting.from_s
+        return False
+    late = 0 < LATE * queue.first_before_s < at_s - waiting.from_s - 2 * waits.LATE_S
+    return late and queue.growing and waits.LATE_CALLS <= queue.before < in_flight
 
 
 def _by_gains(queue: Queueing, found: Gains, at_s: float, in_flight: float) -> float:
@@ -280,6 +325,7 @@ def shift(queue: Queueing, by_s: float) -> None:
     queue.waiting.from_s += by_s
     queue.waiting.heard_s += by_s
     queue.read_s += by_s
+    queue.doubted_s += by_s
     told_queue.shift(queue.told, by_s)
 
 
@@ -334,7 +380,7 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
     if not queue.before and now.share_known > KNOWN and fresh < FEW_ANSWERS:
         return in_flight
     most = now.share + now.error  # the more may wait the smaller is the step, so that no more than the slots do later
-    varied = EXACT < now.noise <= VARIED
+    varied = EXACT < now.noise <= VARIED and not 0 < now.varied_calm <= EXACT
     if queue.before and varied and KNOWN < most <= LIKELY and now.share_known <= LIKELY:
         return max(GROWTH * in_flight * (1 - most), in_flight + 1)
     if queue.calm and now.share + now.error > KNOWN and fresh < KNOWN_ANSWERS:
@@ -354,7 +400,7 @@ def _tells_nothing(queue: Queueing, in_flight: float, now: WaitReading, follows:
     By all answers so far, since chance lets a search that reads nothing but noise leave any number of calls in flight.
     With more than `START`, calls that wait make durations vary too: there nothing is said unless more gets done.
     """
-    more = follows > gains.FREE and abs(math.log(in_flight / queue.before)) > APART
+    more = gains.FREE < follows < FOLLOWS_MAX and abs(math.log(in_flight / queue.before)) > APART
     if now.compared < EXPLAINED_ANSWERS or (in_flight > START and not more):
         return False
     correlation = math.sqrt(max(now.explained, 0.0))

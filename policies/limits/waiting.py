@@ -239,11 +239,12 @@ def note(waiting: Waiting, samples: Sequence[tuple[float, int]], prompts: Sequen
 
 def take(
     waiting: Waiting, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int],
-    fades: float = 0.0,
+    fades: float = 0.0, until_s: float = math.inf,
 ) -> bool:  # fmt: skip
     """Take in the answers of a report; return False if none of them was begun since the last change.
 
-    `fades`: answers over which those since the last change fade at least; 0: the usual ones.
+    `fades`: answers over which those since the last change fade at least; 0: the usual ones. `until_s`: time from which
+    calls begun count as no answers of this number in flight.
     """
     note(waiting, samples, prompts)
     silent_s = at_s - waiting.heard_s
@@ -254,7 +255,7 @@ def take(
     waiting.heard_s = at_s
     from_s, old, new = waiting.from_s, LengthSums(), LengthSums()
     for (seconds, output), prompt in zip(samples, prompts, strict=False):
-        _add(new if at_s - seconds >= from_s else old, seconds, output, prompt)
+        _add(new if from_s <= at_s - seconds < until_s else old, seconds, output, prompt)
     many = min(max(2 * in_flight, 48.0), 512.0)
     _fade(waiting.lengths, many, old)
     if not new.count:

@@ -69,7 +69,7 @@ def reached(slots: int, mean_s: float, more: dict[str, Any], seed: int = 1) -> N
     assert found.used(from_s, until_s) >= 0.97
     assert found.waiting_max(0, from_s) <= (1.25 * slots if more else slots)
     # the last step of growth, to fewer than twice the slots, may be in the first calls of what is measured
-    assert found.waiting(from_s, until_s) <= max(1.9, 0.26 * slots)
+    assert found.waiting(from_s, until_s) <= max(2.1, 0.2 * slots)
     from_s, until_s = until_s, until_s + max(60.0, 10 * mean_s)  # some trials of a seventh more are in it
     found.run(until_s)
     assert found.waiting(from_s, until_s) <= max(2.1, 0.17 * slots)
@@ -95,9 +95,10 @@ def test_as_many_calls_are_held_whatever_the_chance(
 @pytest.mark.parametrize("slots", [256, 700, 1_024])
 def test_many_slots_of_slow_calls_are_used_after_eight_calls_time(slots: int) -> None:
     """Growth doubles at most, and soon after half of a call's time, from the few answers to calls that stand behind all
-    others."""
+    others. A step of which no such answer has come by then is taken back until one comes (.25 and .27 waited)."""
     found = Queues(Server(slots=slots, mean_s=30.0)).run(800)
     assert found.used(240, 540) >= 0.97
+    assert found.waiting(240, 540) <= 0.21 * slots
     assert found.waiting_max(0, 600) <= slots
     assert found.waiting(600, 800) <= 0.15 * slots
     assert (found.timed_out, found.opened) == (0, 0)
@@ -287,6 +288,20 @@ def test_a_refusal_ends_the_search_and_is_no_limit() -> None:
         observe(policy, limit, float(second), sample)
         found = allowance(policy, limit, float(second))
     assert found.concurrency > 5 * policy.start, "growth goes on as at a provider's service"
+
+
+def test_calls_that_wait_are_not_taken_for_durations_that_vary() -> None:
+    """At 21 slots 32 calls in flight vary by a twelfth, which was nothing before: 55 were in flight next."""
+    found = Queues(Server(slots=21, mean_s=4.0), seed=244506).run(60)
+    assert found.waiting_max(0, 60) <= 21
+
+
+@pytest.mark.parametrize("half", [16.0, 64.0])
+def test_a_step_that_is_doubted_goes_on_where_the_batch_is_only_slower(half: float) -> None:
+    """First answers of a step come late as well where each call takes longer in the larger batch."""
+    found = Queues(Server(slots=400, mean_s=2.0, half=half)).run(420)
+    assert found.used(300, 420) >= 0.97
+    assert (found.timed_out, found.opened) == (0, 0)
 
 
 CHANGES = [
