@@ -37,7 +37,7 @@ _MAGIC: Final = (
     (0, b"Obj\x01", "an Avro file: give fastavro.reader(open(FILE, 'rb')) to cortex.batch, or write it as Parquet"),
     (0, b"\x89HDF\r\n", "an HDF5 file: give pandas.read_hdf(FILE) to cortex.batch, or write it as Parquet"),
     (0, b"\x93NUMPY", "a NumPy file: give a frame of its columns to cortex.batch"),
-    (0, b"%PDF-", "a PDF"),
+    (0, b"%PDF-", "a PDF: extract its text first, a row for each document"),
 )  # fmt: skip
 """Place and bytes by which a form is known, its name, and a way out.
 

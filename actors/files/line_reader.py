@@ -24,6 +24,7 @@ from actors.files.dialects import encodings, given_encoding
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.dialects.streams import DecodedStream, DecodingFailed, UniversalLines
 from actors.files.errors import SourceError, WrongEncoding
+from actors.files.local.os_errors import told
 from actors.files.paths import READ_BYTES, is_remote
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -411,4 +412,4 @@ def _standard_input() -> BinaryIO | None:
 
 
 def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return told(error) if isinstance(error, OSError) and error.errno else str(error)

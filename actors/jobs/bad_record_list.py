@@ -8,6 +8,7 @@ from pathlib import Path
 from actors.files.bad_records import SUFFIX, BadRecordFile
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote
+from actors.files.sinks.jsonl_sink import missing_folder
 from actors.jobs.spec import JobSpec, whole
 from actors.journal.journal import StateFolder
 from cortex.values.limits import JobTerms
@@ -59,5 +60,6 @@ def named_list(path: str, others: tuple[str, ...]) -> str:
     if str(place) in {whole(each) for each in others}:
         raise SinkError(f"--bad {path} is the input or the output of the job: name another file")
     if place.is_dir() or not place.parent.is_dir():
-        raise SinkError(f"--bad {path}: {'it is a folder' if place.is_dir() else f'there is no folder {place.parent}'}")
+        wrong = "it is a folder: name a file in it" if place.is_dir() else missing_folder(place.parent)
+        raise SinkError(f"--bad {path}: {wrong}")
     return str(place)

@@ -46,6 +46,25 @@ def test_an_input_that_is_a_folder_or_unreadable(cortex):
     cortex("batch", "loop.jsonl", "-o", "o", "--model", "sim").refused("loop.jsonl cannot be read: Too many levels")
 
 
+NO_FOLDER = "is a file, no state folder: give another --state"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--state", "in.jsonl"), NO_FOLDER),
+        (("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--state", "in.jsonl/x"), "a file in its place"),
+        (("batch", "in.jsonl", "-o", "in.jsonl/out.jsonl", "--model", "sim"), "in.jsonl is a file, no folder: name another"),
+        (("batch", "in.jsonl/x.jsonl", "-o", "out.jsonl", "--model", "sim"), "a part of the path is a file"),
+        (("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--bad", "in.jsonl/b"), "in.jsonl is a file, no folder"),
+        *(((*words, "--state", "in.jsonl"), NO_FOLDER) for words in (("jobs",), ("status",), ("status", "j"), ("resume", "j"))),
+    ],
+)  # fmt: skip
+def test_a_file_where_a_folder_is_wanted(cortex, words, told):
+    Path("in.jsonl").write_text(ONE)
+    cortex(*words).refused(told)
+
+
 def test_no_key_and_no_model(cortex):
     Path("in.jsonl").write_text(ONE)
     line = cortex("batch", "in.jsonl", "-o", "out.jsonl").refused("no key", "ANTHROPIC_API_KEY", "--model sim")
@@ -257,7 +276,7 @@ def test_a_state_folder_on_a_network_file_system(cortex, monkeypatch):
 def test_a_state_folder_that_is_a_file(cortex):
     requests(Path("in.jsonl"), 2)
     done = cortex("batch", "in.jsonl", "-o", "o", "--model", "sim", "--state", "in.jsonl")
-    done.refused("cannot use", "state folder")
+    done.refused("is a file, no state folder: give another --state")
 
 
 def test_a_journal_that_is_none(cortex):

@@ -19,6 +19,8 @@ WORDS: Final[dict[int, tuple[str, str]]] = {
     ),
     errno.ENOENT: ("there is no such file or folder", "look at the path, or bring it back"),
     errno.ENOTDIR: ("a part of the path is a file, no folder", "look at the path"),
+    errno.EEXIST: ("there is a file in its place", "name another"),
+    errno.EISDIR: ("it is a folder", "name a file in it"),
     errno.EACCES: ("no permission", "let this user read and write there, or name another place"),
     errno.EPERM: ("not permitted", "let this user read and write there, or name another place"),
     errno.EMFILE: ("this process may open no more files", "raise the limit (`ulimit -n 1024`)"),

@@ -92,7 +92,7 @@ class FileSink:
         path = Path(self._path)
         try:
             if not path.parent.is_dir():
-                raise SinkError(f"{self.name}: there is no folder {path.parent}: make it first")
+                raise SinkError(f"{self.name}: {missing_folder(path.parent)}")
             there = _mode(self._path)
             if there is not None and stat.S_ISDIR(there):
                 raise SinkError(f"{self.name} is a folder: name a file in it")
@@ -422,6 +422,14 @@ def _standard_output() -> _StreamTarget:
         return _StreamTarget(cast(BinaryIO, stream), lent=True)
     # sys.stdout may accept only text (in a notebook), or write partially (python -u): the file descriptor does neither.
     return _StreamTarget(open(1, "wb", closefd=False), lent=False)
+
+
+def missing_folder(folder: Path) -> str:
+    """Return what is wrong with a path at which there is no folder, and what to do."""
+    file = next((each for each in (folder, *folder.parents) if os.path.exists(each) and not os.path.isdir(each)), None)
+    if file is not None:
+        return f"{file} is a file, no folder: name another place"
+    return f"there is no folder {folder}: make it first"
 
 
 def why(error: Exception) -> str:

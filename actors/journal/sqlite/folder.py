@@ -53,6 +53,7 @@ class FileStateFolder(StateFolder):
             raise StoreError(
                 f"{self.path} is on a network file system ({kind}), where a journal is not safe: give a local --state"
             )
+        self._see_folder()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -107,6 +108,11 @@ class FileStateFolder(StateFolder):
         elif mode & 0o022:
             _log.warning("others may write to the state folder %s: `chmod go-w %s`", self.path, self.path)
 
+    def _see_folder(self) -> None:
+        """Raise ``StoreError`` if there is a file where the folder would be. A folder that is not there has no jobs."""
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise StoreError(f"{self.path} is a file, no state folder: give another --state")
+
     def _unusable(self, error: OSError) -> StoreError:
         return StoreError(f"cannot use {self.path} as state folder: {told(error)}")
 
@@ -140,10 +146,14 @@ class FileStateFolder(StateFolder):
 
     def has(self, job: str) -> bool:
         """Return whether the journal's file exists."""
-        return self.journal_path(job).exists()
+        found = self.journal_path(job).exists()
+        if not found:
+            self._see_folder()
+        return found
 
     def jobs(self) -> list[str]:
         """Return the names of all jobs, latest written first."""
+        self._see_folder()
         written_s = {}
         for path in (self.path / "jobs").glob("*.sqlite"):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile

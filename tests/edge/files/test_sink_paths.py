@@ -41,7 +41,8 @@ def test_bad_places(tmp_path, own):
     wrong = {
         "folder": "is a folder: name a file in it",
         "none/out.jsonl": "there is no folder .*none: make it first",
-        "file/out.jsonl": "there is no folder .*file: make it first",
+        "file/out.jsonl": "file is a file, no folder: name another place",
+        "file/none/out.jsonl": "file is a file, no folder: name another place",
         "x" * 5_000: "cannot be written: File name too long",
         "a\0b": "cannot be written: ",
     }

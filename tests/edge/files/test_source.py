@@ -315,7 +315,7 @@ def test_no_standard_input(open_source, monkeypatch):
 
 def test_no_room_for_standard_input(open_source, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(SourceError, match=r"standard input cannot be kept in .*: Not a directory"):
+    with pytest.raises(SourceError, match=r"standard input cannot be kept in .*: a part of the path is a file"):
         open_source(None, "-", stdin=io.BytesIO(lines(1)), spool=tmp_path / "file" / "in" / "spool").check()
 
 

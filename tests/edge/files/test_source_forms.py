@@ -118,7 +118,7 @@ def test_folder(tmp_path):
 
 def test_a_file_below_a_file(tmp_path):
     (tmp_path / "file").touch()
-    assert told(tmp_path, None, "file/in.jsonl") == " cannot be read: Not a directory"
+    assert told(tmp_path, None, "file/in.jsonl") == " cannot be read: a part of the path is a file, no folder: look at the path"
 
 
 def test_a_name_that_cannot_be(tmp_path):
@@ -130,7 +130,7 @@ def test_a_name_that_cannot_be(tmp_path):
 def test_a_file_without_leave(tmp_path):
     (tmp_path / "in.jsonl").write_bytes(bytes_of(GOOD))
     (tmp_path / "in.jsonl").chmod(0)
-    assert told(tmp_path, None) == " cannot be read: Permission denied"
+    assert told(tmp_path, None) == " cannot be read: no permission: let this user read and write there, or name another place"
 
 
 def test_device(tmp_path):
