@@ -180,9 +180,10 @@ class Cortex:
         """Take a progress report of a branch or worker. Return a ``ReportAnswer``."""
         report = _report_decoder.decode(blob)
         at_s = self._runtime.monotonic_s()
-        self._supervisor.known[report.subject] = report.incarnation
         self._step(protocol.MemberReported(at_s, report))
         one = self._state.members.get(report.subject)
+        if one is not None and one.incarnation:  # a late report of an earlier process must not hide the present one
+            self._supervisor.known[report.subject] = one.incarnation
         if report.phase == "draining" and one is not None and one.state == "up":
             self._step(protocol.DrainMember(at_s, "its node", report.subject))
         return _encoder.encode(step.report_answer(self._state, report))

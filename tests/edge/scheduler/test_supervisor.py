@@ -11,7 +11,7 @@ import pytest
 from actors.channel.leases.lease import PAUSE_S, RENEW_S
 from actors.scheduler.actor import NODES_S, Cortex
 from cortex.scheduler.protocol import DrainMember, MemberStarted
-from cortex.scheduler.reports import staff_digest
+from cortex.scheduler.reports import ProgressReport, staff_digest
 from cortex.scheduler.state import SchedulerSettings
 from tests.edge.support.lease_fixture import Channel, Peer, World
 from tests.edge.support.virtual_clock import virtually
@@ -142,6 +142,20 @@ def test_a_cluster_that_grows_has_room_for_more() -> None:
             await asyncio.sleep(1.1 * NODES_S)
             own = world.cortex._state.settings
             assert (own.branches_max, own.workers_max) == (world.room, world.room)
+        await world.end()
+
+    virtually(play())
+
+
+def test_a_late_report_of_an_earlier_process_does_not_hide_the_present_one() -> None:
+    """The cluster is asked whether the present one has ended: that the earlier one has says nothing."""
+
+    async def play() -> None:
+        world = Unruly()
+        for number, incarnation in ((1, "earlier"), (1, "present"), (2, "earlier")):
+            report = ProgressReport("branch:0", incarnation, "node", number, "calling", 1)
+            await world.cortex.report(msgspec.msgpack.encode(report))
+        assert world.cortex._supervisor.known == {"branch:0": "present"}
         await world.end()
 
     virtually(play())
