@@ -141,9 +141,13 @@ class Cortex:
         return self._state.branches, self._state.workers
 
     async def missed(self, name: str) -> None:
-        """Check a branch or worker that a channel cannot reach."""
+        """Check a branch or worker that a channel cannot reach. One that is not known here may hang with the channel's
+        calls: it is found, and ended like any other that does not answer.
+        """
         if name in self._state.members:
             self._supervisor.carry_out(protocol.PingMember(name))
+        else:
+            self._supervisor.find(name)
 
     async def join(self, blob: bytes) -> bytes:
         """Take a channel's claims. Return its grants: the use of each route for one lease time. Raises ``ValueError``,

@@ -51,6 +51,10 @@ class Supervisor:
         """Find out which of these members, started by an earlier cortex, are alive."""
         await asyncio.gather(*map(self._find, names))
 
+    def find(self, name: str) -> None:
+        """Begin to find out whether a member that is not known is alive."""
+        self._begin("find", name, lambda: self._find(name))
+
     async def close(self) -> None:
         """Cancel all tasks. The members stay as they are."""
         for task in list(self._tasks.values()):

@@ -348,6 +348,8 @@ class Dispatch:
                 if not link.incarnation:
                     return
                 await asyncio.sleep(AWAY_S)
+            if link.leaving:  # the cortex does not count on it any more, and perhaps does not know that it is there
+                self._runtime.peer("cortex").tell("missed", link.name)
             return
         link.has_credential = beat["armed"]
         self._liveness.up(link)

@@ -227,6 +227,22 @@ async def test_a_branch_that_is_gone_while_it_leaves_is_forgotten() -> None:
     await dispatch.close(forget=False)
 
 
+async def test_a_branch_that_falls_silent_while_it_leaves_is_told_to_the_cortex() -> None:
+    """The cortex may have forgotten it: nobody else would ever end its calls."""
+    one, two = FakeBranch("a"), FakeBranch("b")
+    scene = Scene(one, two)
+    dispatch = await scene.meet()
+    dispatch.send([call(goal) for goal in range(1, 101)])
+    await until(lambda: len(one.taken) + len(two.taken) == 100)
+    one.silent = two.silent = True
+    await asyncio.sleep(0.02)
+    assert ("missed", "a") not in scene.runtime.cortex.told, "the cortex watches those that it counts on"
+    dispatch.staffed(("b",))
+    await until(lambda: ("missed", "a") in scene.runtime.cortex.told)
+    assert ("missed", "b") not in scene.runtime.cortex.told
+    await dispatch.close(forget=False)
+
+
 def _linked(count: int, concurrency: int = 100) -> tuple[BranchLinks, list[BranchLink]]:
     links = BranchLinks(concurrency)
     some = [BranchLink(f"branch:{place}", FakeBranch(f"branch:{place}")) for place in range(count)]  # type: ignore[arg-type]

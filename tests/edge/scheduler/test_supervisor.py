@@ -159,3 +159,43 @@ def test_a_late_report_of_an_earlier_process_does_not_hide_the_present_one() -> 
         await world.end()
 
     virtually(play())
+
+
+class Forgetful(Unruly):
+    """A process called branch:7 hangs, of which the cortex knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.killed: list[str] = []
+
+    def peer(self, name: str) -> Any:
+        return Mute() if name == "branch:7" else super().peer(name)
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        return False
+
+    async def kill_actor(self, name: str) -> None:
+        self.killed.append(name)
+
+
+class Mute:
+    async def ask(self, method: str, *args: Any) -> Any:
+        await asyncio.Event().wait()
+
+    def tell(self, method: str, *args: Any) -> None: ...
+
+
+@pytest.mark.parametrize("missed", [True, False])
+def test_a_hung_branch_that_is_not_known_is_ended_once_a_channel_misses_it(missed: bool) -> None:
+    async def play() -> None:
+        world = Forgetful()
+        world.there("branch:0")
+        world.begin((("branch:0",), ()))
+        for _ in range(150):
+            if missed:
+                await world.cortex.missed("branch:7")
+            await asyncio.sleep(1.0)
+        assert ("branch:7" in world.killed) == missed
+        await world.end()
+
+    virtually(play())
