@@ -78,6 +78,8 @@ class LeasesWatch(Observer):
         self._state: SchedulerState | None = None
         self._began_s = 0.0
         """Start of the present cortex. For a lease time it accepts reports about its predecessor."""
+        self._orphaned: set[str] = set()
+        """Jobs whose channel has died, and no next one has claimed anything yet: nobody uses their permits."""
         self.limit_max: dict[str, int] = {}
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
@@ -146,6 +148,7 @@ class LeasesWatch(Observer):
             return  # the job has left; this claim is older
         if claims.epoch < self._epochs.get(claims.job, 0):
             return  # a late claim of an earlier incarnation of the channel
+        self._orphaned.discard(spoken_for(claims.job))
         if claims.epoch > self._epochs.get(claims.job, 0):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
@@ -173,12 +176,23 @@ class LeasesWatch(Observer):
         for (job, route), held in self._held.items():
             if held.pool != pool:
                 continue
-            out = 0
+            out: list[tuple[str, int, int]] = []
             found = self._routes.get(route)
             if found is not None:
-                out = sum(1 for key, over_s in found.calls.items() if key[0] == job and over_s > now_s)
-            total += held.most() if self._until_s.get(job, 0.0) > now_s else out
+                out = [key for key, over_s in found.calls.items() if key[0] == job and over_s > now_s]
+            if spoken_for(job) in self._orphaned:
+                total += self._under_way(out)
+            else:
+                total += held.most() if self._until_s.get(job, 0.0) > now_s else len(out)
         return total
+
+    def _under_way(self, calls: list[tuple[str, int, int]]) -> int:
+        """Return how many of these calls, of which no channel hears, branches have under way."""
+        if not calls:
+            return 0
+        lives = [life for name, life in self._world.lives.items() if name.startswith("branch:")]
+        under = {(each.job, each.call.goal, each.call.attempt) for life in lives for each in life.seat._actor._under}
+        return sum((spoken_for(key[0]), *key[1:]) in under for key in calls)
 
     def _granted(self, state: SchedulerState, grant: Grant, now_s: float) -> None:
         route = state.routes[grant.route]
@@ -389,6 +403,12 @@ class LeasesWatch(Observer):
             self._granter[job] = cortex
             for held in (held for (name, _), held in self._held.items() if name == job):
                 held.granted = [one for one in held.granted if one[0] == cortex]
+
+    def died(self, life: Any) -> None:
+        """A channel has ended: what it held is void, and its calls go on. One that is only thought dead goes on, too."""
+        role, _, job = life.name.partition(":")
+        if role == "channel" and not life.zombie:
+            self._orphaned.add(job)
 
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
