@@ -185,11 +185,14 @@ def drain(
     branch: Annotated[str, typer.Option("--branch", help="drain a branch of --cluster", metavar="NAME")] = "",
     every: Annotated[bool, typer.Option("--all", help="drain all jobs of --cluster")] = False,
     within: Within = "",
+    restart: Annotated[
+        bool, typer.Option("--for-restart", help="with --all: this machine ends, and `cortex tend` continues the jobs")
+    ] = False,
 ) -> int:
     """Let a job finish its calls in flight and stop (`cortex resume` continues it); or drain a node or a branch."""
     from actors.cli.control.steer import drain as end
 
-    return end(job, node, branch, every, within, options)
+    return end(job, node, branch, every, within, restart, options)
 
 
 @app.command()

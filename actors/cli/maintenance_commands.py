@@ -128,6 +128,22 @@ def metrics(
     return tell(metrics_listen, keep, create, options)
 
 
+@takes("state", "cluster", "api_key_file", "verbose", "log_format", "log_level")
+def tend(
+    options: Options,
+    every: Annotated[
+        str, typer.Option("--every", help="look again after each TIME, until a signal comes", metavar="TIME")
+    ] = "",
+) -> int:
+    """Continue the jobs that rest because the head of their cluster was lost, where no person and no input is needed.
+
+    Never one that was cancelled or drained.
+    """
+    from actors.cli.control.tend import tend as look_after
+
+    return look_after(every, options)
+
+
 @takes("cluster", "as_json", "verbose")
 def down(
     options: Options,
@@ -145,5 +161,5 @@ def down(
 
 COMMANDS = {
     "results": results, "retry": retry, "config": config, "backup": backup, "rm": rm, "gc": gc, "forget": forget,
-    "verify": verify, "metrics": metrics, "down": down,
+    "verify": verify, "metrics": metrics, "tend": tend, "down": down,
 }  # fmt: skip

@@ -31,6 +31,7 @@ from actors.scheduler.actor import Cortex
 from actors.worker.worker import Worker
 from cortex import __version__
 from cortex.scheduler.step import LEASE_S
+from cortex.state.events import NODE_ENDED
 
 RAY_FACTORY = "actors.runtime.ray_runtime:make_host"
 """Function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
@@ -308,7 +309,7 @@ class ActorHost:
         """
         with contextlib.suppress(Exception):
             if self.role == "channel" and self._ready:
-                await self._actor.stop("drain", "the end of its node")
+                await self._actor.stop("drain", NODE_ENDED)
                 while not self._actor.over:  # noqa: ASYNC110 - calls take as long as they take
                     await asyncio.sleep(_RETRY_S)
             elif self.role in ("branch", "worker"):

@@ -6,7 +6,7 @@ Replaying the turns of a journal through ``cortex.loop.step`` gives the same K a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -224,6 +224,11 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
     """Number of leading routes in `fallbacks` that rank equal with the job's own; counts only with these."""
     closed: tuple[str, ...] = ()
     """Endpoints of servers among them that were taken out; counts only with `fallbacks`."""
+
+
+NODE_ENDED: Final = "the end of its node"
+"""``Stopped.who`` of a drain that no user asked for: the system ends the node of the channel, which then waits for its
+disk elsewhere."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):

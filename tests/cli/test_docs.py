@@ -181,8 +181,10 @@ def test_the_table_names_only_variables_that_are_read():
 
 def test_yaml_is_well_formed():
     blocks = _blocks("observing.md", "yaml")
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     kinds = [yaml.safe_load(block) for block in blocks]
-    assert [sorted(kind)[0] for kind in kinds] == ["rule_files", "scrape_configs", "apiVersion"]
+    assert [sorted(kind)[0] for kind in kinds] == ["rule_files", "scrape_configs", "apiVersion", "inhibit_rules"]
+    alerts = (ROOT / "k8s" / "prometheus" / "cortex-rules.yaml").read_text()
+    assert [name for name in re.findall(r"Cortex\w+", blocks[3]) if f"- alert: {name}\n" not in alerts] == []
     for name in re.findall(r"k8s/[\w./-]+\.(?:json|yaml)\b", PAGES["observing.md"]):
         assert (ROOT / name).exists(), name

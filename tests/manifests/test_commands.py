@@ -44,6 +44,17 @@ def test_hooks_are_commands_that_exist():
         assert _accepted(words).params["within"] == "300s"
 
 
+def test_jobs_of_a_lost_head_are_begun_again_by_a_command_that_the_heads_own_drain_ends(tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, K8S / "tend")
+    (head,) = [pod["spec"] for name, pod in pod_templates(named(found, "RayCluster", "cortex")) if name.endswith("-head")]
+    hooks = head["containers"][0]["lifecycle"]
+    shell, flag, line = hooks["postStart"]["exec"]["command"]
+    words = line.split()
+    assert (shell, flag, words[-1]) == ("sh", "-c", "&"), "a hook that does not end keeps its container from being ready"
+    assert _accepted([word for word in words[:-1] if word[0] not in "<>2"]).params["every"] == "30s"
+    assert _accepted(hooks["preStop"]["exec"]["command"]).params["restart"]
+
+
 @pytest.mark.parametrize("components", [[], ["postgresql"]], ids=["disk", "postgresql"])
 def test_ends_of_jobs_are_told_from_the_state_of_the_head_on_a_port_that_is_scraped(components, tmp_path):
     found = with_components(K8S / "overlays" / "production", tmp_path, *(K8S / each for each in components))

@@ -39,7 +39,7 @@ def test_links_and_files_are_there():
         assert (K8S / target).exists(), target
     for anchor in re.findall(r"\]\(#([\w-]+)\)", PAGE):
         assert anchor in {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^##+ (.*)$", PAGE, re.MULTILINE)}
-    for path in re.findall(r"`((?:base|overlays|jobs|postgresql|rocksdb|clouds|external-secrets|priority|tls|schedules|chart|kueue|grafana|prometheus|collector|image)/[\w./-]*)`", PAGE):
+    for path in re.findall(r"`((?:base|overlays|jobs|postgresql|rocksdb|clouds|external-secrets|priority|tend|tls|schedules|chart|kueue|grafana|prometheus|collector|image)/[\w./-]*)`", PAGE):
         assert (K8S / path).exists(), path
     for path in re.findall(r"\bk8s/[\w/.-]+", BLOCKS):
         assert (ROOT / path).exists(), path

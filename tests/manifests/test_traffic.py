@@ -121,7 +121,7 @@ def test_a_cloud_keeps_the_policies_and_the_operators_rules(cloud, clouds):
     assert policies.findings(found) + policies.of_installation(found) + kuberay.findings(found) == []
 
 
-@pytest.mark.parametrize("component", ["postgresql", "rocksdb", "external-secrets", "priority", "tls", "clouds/spot"])
+@pytest.mark.parametrize("component", ["postgresql", "rocksdb", "external-secrets", "priority", "tend", "tls", "clouds/spot"])
 def test_a_component_opens_no_way_but_its_own(component, tmp_path):
     found = with_components(K8S / "overlays" / "production", tmp_path, K8S / component)
     assert wrong(found, PASS, True) + wrong(found, REFUSED, False) == []

@@ -6,18 +6,23 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
+from logging import WARNING
 from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.settings import shared_cluster
+from actors.cli.jobs.resting import halt
+from actors.cli.jobs.settings import named_folder, shared_cluster
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import duration_s
 from actors.jobs.spec import who
+from actors.journal.journal import StoreError
 from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
+from cortex.state.events import NODE_ENDED
 
 HERE = "here"
 """Value of ``--node`` for the node that runs the command."""
@@ -48,9 +53,16 @@ def cluster_meant(options: Options, what: str) -> str:
     raise CommandError(f"{what} need a cluster: give --cluster ADDRESS, or set RAY_ADDRESS")
 
 
-def drain_all(within: str, options: Options) -> int:
-    """Run ``cortex drain --all`` and return the exit code: 0 if all jobs of the cluster rest."""
-    return _carried_out(cluster_meant(options, "all jobs"), options, seconds(within), _drained)
+def drain_all(within: str, restart: bool, options: Options) -> int:
+    """Run ``cortex drain --all`` and return the exit code: 0 if all jobs of the cluster rest. ``restart``: for the end
+    of this machine, not of the jobs: ``cortex tend`` here ends, and the next one continues them."""
+    cluster = cluster_meant(options, "all jobs")
+    if restart:
+        try:
+            halt(named_folder(options), time.time())
+        except StoreError as error:  # the jobs must rest all the same
+            print_error(str(error), level=WARNING)
+    return _carried_out(cluster, options, seconds(within), partial(_drained, by=NODE_ENDED if restart else who()))
 
 
 def drain_node(node: str, within: str, options: Options) -> int:
@@ -90,10 +102,10 @@ def _carried_out(cluster: str, options: Options, patience_s: float, work: Callab
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
-async def _drained(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
-    """Drain all jobs: calls in flight are finished, then the jobs rest."""
+async def _drained(runtime: Any, until_s: float, by: str) -> tuple[int, dict[str, Any]]:
+    """Drain all jobs, in the name of ``by``: calls in flight are finished, then the jobs rest."""
     names = [name for name in await runtime.names("channel:") if "~" not in name]
-    found = await asyncio.gather(*(_rested(runtime, name, until_s) for name in names))
+    found = await asyncio.gather(*(_rested(runtime, name, until_s, by) for name in names))
     jobs = [{"job": name.partition(":")[2], "outcome": outcome} for name, outcome in zip(names, found, strict=True)]
     for each in jobs:
         print_error(f"job {each['job']} {_STATE_TEXTS.get(each['outcome'], 'is ' + each['outcome'])}")
@@ -102,12 +114,12 @@ async def _drained(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
     return FAILED if "running" in found else COMPLETE, {"jobs": jobs}
 
 
-async def _rested(runtime: Any, name: str, until_s: float) -> str:
+async def _rested(runtime: Any, name: str, until_s: float, by: str) -> str:
     """Drain a job and return its outcome, once it rests or the time is over."""
     peer = runtime.peer(name)
     outcome = "running"
     try:
-        await peer.ask("stop", "drain", who())
+        await peer.ask("stop", "drain", by)
         while True:
             outcome = str(msgspec.json.decode(await peer.ask("status"))["outcome"])
             if outcome != "running" or time.monotonic() > until_s:
@@ -166,7 +178,7 @@ async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
     """Drain all jobs, end every actor of Cortex, and remove the notes in the cluster's key-value store. Journals
     stay.
     """
-    _, facts = await _drained(runtime, until_s)
+    _, facts = await _drained(runtime, until_s, who())
     heard_s = time.monotonic() + RESULTS_S
     while await runtime.names("channel:") and time.monotonic() < min(until_s, heard_s):  # noqa: ASYNC110 - elsewhere
         await asyncio.sleep(LOOK_S)

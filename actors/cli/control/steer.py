@@ -112,7 +112,7 @@ def _change_text(status: JobStatus, options: Options, text: str) -> int:
 # -- drain ---------------------------------------------------------------------------------------------------------
 
 
-def drain(job: str, node: str, branch: str, every: bool, within: str, options: Options) -> int:
+def drain(job: str, node: str, branch: str, every: bool, within: str, restart: bool, options: Options) -> int:
     """Run ``cortex drain`` and return the exit code: 0 if the job rests. Calls in flight are finished first.
 
     Exactly one of ``job``, ``node``, ``branch`` and ``every`` is given. For a node, a branch or all jobs of a cluster,
@@ -122,8 +122,10 @@ def drain(job: str, node: str, branch: str, every: bool, within: str, options: O
         raise CommandError("nothing to drain: give a job, --node NAME, --branch NAME or --all with --cluster ADDRESS")
     if within and not (node or every):
         raise CommandError("--within is for --node and --all: for a job, the command waits until it rests")
+    if restart and not every:
+        raise CommandError("--for-restart is for --all: a machine that ends takes all its jobs along")
     if every:
-        return drain_all(within, options)
+        return drain_all(within, restart, options)
     if node and (within or node == HERE):
         return drain_node(node, within, options)
     return _drained_there(node or branch, options) if node or branch else _drained(job, options)

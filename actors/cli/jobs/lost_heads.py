@@ -20,31 +20,35 @@ class LostHeads:
         self._resting: dict[str, list[str]] = {}
 
     def see(self, job: str, standing: JobStatus) -> None:
-        """Mark a detached job as interrupted if its cluster no longer runs; of a job whose command still lives, tell
-        what that waits for."""
+        """Mark a detached job as interrupted if its cluster no longer runs, and say of one that is interrupted whether
+        its head or its channel is gone; of a job whose command still lives, tell what that waits for."""
         owner = last_owner(self._folder, job) if standing.outcome in ("detached", "running", "interrupted") else None
         if owner is None or owner.ends_with_its_driver:
             return
         if owner.cluster not in self._errors:
             self._errors[owner.cluster] = _head_error(owner.cluster)
-        if not (error := self._errors[owner.cluster]):
-            if standing.outcome == "interrupted" and is_attended(self._folder, job) is False:
-                standing.facts["why"] = f"its channel is gone from the Ray at {owner.cluster}: the job can be resumed"
+        error = self._errors[owner.cluster]
+        gone = not error and standing.outcome == "interrupted" and is_attended(self._folder, job) is False
+        if not (error or gone):
             return
-        standing.facts["head_lost"] = True
+        standing.facts["head_lost"] = bool(error)
         if standing.outcome == "running":
             standing.facts["waits"] = f"{error}: its command waits {SILENT_S:g} s for the head, then ends, resumable"
-        else:
-            self._resting.setdefault(owner.cluster, []).append(job)
-            why = f"{error}: the job can be resumed elsewhere"
-            standing.facts |= {"outcome": "interrupted", "why": why, "waits": ""}
+            return
+        why = f"{error}: the job can be resumed elsewhere"
+        if gone:
+            error = f"no channel is left in the Ray at {owner.cluster}"
+            why = f"{error}: the job can be resumed"
+        self._resting.setdefault(error, []).append(job)
+        standing.facts |= {"outcome": "interrupted", "why": why, "waits": ""}
 
     def lines(self) -> list[str]:
         """Return a line for each lost head: how many jobs rest because of it, and how they go on."""
         return [
-            f"{self._errors[cluster]}: {len(names):,} {'job rests' if len(names) == 1 else 'jobs rest'}, nothing is "
-            f"lost: {advised(self._folder, 'resume', names[0])}" + (", and so on" if len(names) > 1 else "")
-            for cluster, names in self._resting.items()
+            f"{error}: {len(names):,} {'job rests' if len(names) == 1 else 'jobs rest'}, nothing is lost: "
+            f"{advised(self._folder, 'resume', names[0])}" + (", and so on" if len(names) > 1 else "")
+            + f", or {advised(self._folder, 'tend')} for all that need no person"
+            for error, names in self._resting.items()
         ]
 
 

@@ -11,7 +11,7 @@ COMMANDS = {
     "Start": "batch embed run plan",
     "While it runs": "status top jobs set drain limit cancel attach answer approve",
     "Afterwards": "results resume retry report inspect export costs replay diff fork",
-    "In a cluster": "k8s down",
+    "In a cluster": "k8s tend down",
     "Administration": "config metrics backup verify rm gc forget budget program doctor simulate",
 }
 """Group -> its commands, in the order of the help. Commands without a group are shown under "Others"."""
@@ -44,6 +44,7 @@ EXAMPLES = {
     "inspect": ("cortex inspect JOB --failed", "cortex inspect JOB ticket-17"),
     "set": ("cortex set JOB --max-cost 50 --deadline +2h --priority 3",),
     "limit": ("cortex limit sonnet --rpm 500 --headroom 20%", "cortex limit sonnet --clear"),
+    "tend": ("cortex tend --cluster head:6379 --every 30s",),
     "down": ("cortex down --within 5m",),
     "verify": ("cortex verify tickets",),
     "metrics": ("cortex metrics --metrics-listen 127.0.0.1:9465",),

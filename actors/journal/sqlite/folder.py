@@ -25,14 +25,14 @@ from actors.journal.sqlite.storage import FileStorage
 from actors.journal.sqlite.wal import CutLog, see_whole
 from actors.journal.state_folder import advised
 
-BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".channel", ".lock")
+BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".tended", ".channel", ".lock")
 """Suffixes of the files that may accompany a journal, ``NAME.sqlite``; the lock is removed last."""
 
 
 _OWN_NAMES = frozenset({
     ".gitignore", "jobs", "live", "traces", "programs", "accounts",
     *(f"{name}.sqlite{end}" for name in ("replies", "budgets") for end in ("", "-wal", "-shm")),
-    "bills.jsonl", "limits.json", "forgotten.json",
+    "bills.jsonl", "limits.json", "forgotten.json", "halted.json",
 })  # fmt: skip
 """Names in a state folder that no user gave."""
 

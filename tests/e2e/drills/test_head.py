@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from actors.cluster.orphan_cleanup import below
-from tests.cli.cli_runner import Done, cortex, each_once
+from cortex.scheduler.state import LEASE_S
+from tests.cli.cli_runner import Done, cortex, each_once, until
 from tests.cluster.cluster_processes import ray_head
 from tests.e2e.drills.ground import ground
 from tests.e2e.drills.incidents import like, named, says
@@ -41,4 +42,25 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done]) -> Non
         with ray_head() as again:
             done = cortex("resume", "mine", "--cluster", again.address, "--api-key-file", place.key_file)
             assert done.code == 0, done.err
+        each_once(tmp_path / "out.jsonl", ROWS)
+
+
+def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callable[..., Done]) -> None:
+    """As in a pod that is started again: its driver goes along with the head."""
+    with ground(tmp_path, cortex, "latency_ms=200", "latency_spread=0") as place:
+        with ray_head() as head:
+            place.begin(ROWS, "--concurrency", 8, "--cluster", head.address)
+            assert place.job is not None
+            place.job.kill()
+            place.over()
+            assert place.status()["state"].startswith("in a cluster, without a driver")
+        until(lambda: place.status()["state"].startswith("interrupted"), LEASE_S + 15)
+        assert "cortex tend" in cortex("jobs").err
+        with ray_head() as again:
+            words = ("--cluster", again.address, "--api-key-file", place.key_file)
+            done = cortex("tend", *words)
+            assert done.code == 0, done.err
+            assert f"job mine goes on: the Ray at {head.address} was lost, and {again.address} answers" in done.err
+            assert cortex("tend", *words).err == "", "nothing rests"
+        assert place.status()["state"].startswith("complete")
         each_once(tmp_path / "out.jsonl", ROWS)

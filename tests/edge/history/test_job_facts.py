@@ -73,7 +73,7 @@ async def test_a_job_whose_channel_is_gone_is_told_once_its_lease_has_run_out(
     assert _told(folder) == told
     status = standing_of(folder, "j")
     lost_heads.LostHeads(folder).see("j", status)
-    gone = "its channel is gone from the Ray" in status.facts["why"]
+    gone = "no channel is left in the Ray" in status.facts["why"]
     assert gone is (cluster == CLUSTER and outcome == "interrupted")
 
 
