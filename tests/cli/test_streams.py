@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "diff": (("diff", "whole", "part"),),
     "fork": (("fork", "whole", "--at", "2", "--json"),),
     "down": (("down",),),
+    "tend": (("tend",),),
     "config": (("config", "whole"), ("config", "whole", "--json")),
     "metrics": (("metrics",),),
     "verify": (("verify", "whole"), ("verify", "whole", "--json")),
