@@ -234,7 +234,7 @@ ALERTS = (
         "2m",
         "critical",
         f"The cortex of job {OF} is gone, and the job was not done",
-        f"Its head was lost, evicted or replaced. Nothing is lost, and nothing goes on before `cortex resume {OF}`.",
+        f"Its head was lost, evicted or replaced. Nothing is lost, and nothing goes on before `cortex resume {OF}`, or `cortex tend`.",
     ),
     Alert(
         "CortexEndedEarly",

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from actors.cli.jobs.resting import RestingJobs
 from actors.cluster.orphan_cleanup import below
+from actors.journal.journal import StateFolder
+from actors.journal.state_folder import STATE_DEFAULT
 from cortex.scheduler.state import LEASE_S
+from cortex.state.events import NODE_ENDED
 from tests.cli.cli_runner import Done, cortex, each_once, until
 from tests.cluster.cluster_processes import ray_head
 from tests.e2e.drills.ground import ground
@@ -45,8 +49,10 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done]) -> Non
         each_once(tmp_path / "out.jsonl", ROWS)
 
 
-def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callable[..., Done]) -> None:
+@pytest.mark.parametrize("drained", [False, True], ids=["killed", "drained for a restart"])
+def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callable[..., Done], drained: bool) -> None:
     """As in a pod that is started again: its driver goes along with the head."""
+    state = StateFolder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT)
     with ground(tmp_path, cortex, "latency_ms=200", "latency_spread=0") as place:
         with ray_head() as head:
             place.begin(ROWS, "--concurrency", 8, "--cluster", head.address)
@@ -54,8 +60,14 @@ def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callab
             place.job.kill()
             place.over()
             assert place.status()["state"].startswith("in a cluster, without a driver")
-        until(lambda: place.status()["state"].startswith("interrupted"), LEASE_S + 15)
-        assert "cortex tend" in cortex("jobs").err
+            if drained:
+                done = cortex("drain", "--all", "--for-restart", "--within", "30s", "--cluster", head.address)
+                assert done.code == 0, done.err
+        until(lambda: [each.job for each in RestingJobs(state).look()] == ["mine"], LEASE_S + 15)
+        if drained:
+            assert place.status()["why"].startswith(f"drained by {NODE_ENDED}")
+        else:
+            assert place.status()["state"].startswith("interrupted") and "cortex tend" in cortex("jobs").err
         with ray_head() as again:
             words = ("--cluster", again.address, "--api-key-file", place.key_file)
             done = cortex("tend", *words)
