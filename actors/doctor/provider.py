@@ -19,7 +19,8 @@ from actors.providers.credentials.credential import Credential, CredentialError,
 from actors.providers.credentials.environment import hidden_in, keys_in
 from actors.providers.health.checks import ProviderChecks
 from actors.providers.registry import PROVIDERS, load, row_of
-from actors.providers.transport.failures import ConfigurationFault
+from actors.providers.remedies import NO_TLS
+from actors.providers.transport.failures import NO_TLS_SPOKEN, ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
 from actors.routing.api_detection import found_api
 from actors.routing.model_spec import ModelSpec, SetupError
@@ -153,6 +154,8 @@ def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generato
             yield ok("endpoint", f"{shown}: connected in {1_000 * begun_s:.0f} ms{secure}")
     except ssl.SSLError as error:
         do = "set SSL_CERT_FILE to a file with the right authority: a company's proxy may have its own"
+        if NO_TLS_SPOKEN.search(str(error)) or isinstance(error, ssl.SSLEOFError):
+            do = NO_TLS
         yield wrong("endpoint", f"{shown}: no secure connection: {reason(error)}", do)
         return False
     except (OSError, ConfigurationFault) as error:

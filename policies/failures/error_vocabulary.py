@@ -57,7 +57,9 @@ _NO_PATH: Final = re.compile(
 
 _NO_TLS: Final = re.compile(
     r"plain HTTP request was sent to HTTPS port"  # nginx
-    r"|sent an HTTP request to an HTTPS server",  # Go's net/http
+    r"|sent an HTTP request to an HTTPS server"  # Go's net/http
+    r"|speaking plain HTTP to an SSL-enabled server port"  # Apache
+    r"|combination of host and port requires TLS",  # Tomcat
     re.IGNORECASE,
 )
 """Words for a call by http where the server wants https; their status is 400."""
@@ -134,10 +136,16 @@ def is_misdirected(kind: FailureKind, status: int, message: str, has_form: bool)
     if kind not in (FailureKind.REJECTED, FailureKind.TRANSIENT):
         return False
     if status == 400:
-        return not has_form and _NO_TLS.search(message[:_CHARS_READ]) is not None
+        return wants_tls(status, message, has_form)
     if 200 <= status < 300:
         return says_no_path(message)
     return status in NO_SUCH_PATH and (not has_form or says_no_path(message))
+
+
+def wants_tls(status: int, message: str, has_form: bool) -> bool:
+    """Return whether an error response says that its port is one of HTTPS, and was called by http. Arguments as in
+    `is_misdirected`."""
+    return status == 400 and not has_form and _NO_TLS.search(message[:_CHARS_READ]) is not None
 
 
 def says_no_path(message: str) -> bool:

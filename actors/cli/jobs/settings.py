@@ -173,7 +173,8 @@ def base_urls_of(options: Options, row: Provider | None = None) -> list[str]:
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if any(without_password(url) != url for url in urls):
-        raise CommandError(f"--base-url holds a password, which would be stored: set {row.base_url_variable} instead")
+        do = f"set a key in CORTEX_SERVER_KEY or --api-key-file, or the whole address in {row.base_url_variable}"
+        raise CommandError(f"--base-url holds a password, which would be stored: leave it out, and {do}")
     return urls
 
 

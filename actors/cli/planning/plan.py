@@ -231,6 +231,8 @@ def _asked(
             print_error(line)
         if len(sample.answered) < 2:
             larger = "too few rows of the sample were answered: give a larger --sample"
+            if status.facts["rows_failed"]:
+                larger = "too few rows of the sample were answered: correct why they failed, or give a larger --sample"
             print_error("to go on: the same command" if status.resume else larger)
             return PARTIAL if status.resume else FAILED
     return SampleRun(sample=sample, limits=limits, status=status, remembered=remembered, seed=seed)

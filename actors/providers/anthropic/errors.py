@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from actors.providers.remedies import MODEL
+from actors.providers.remedies import MODEL, SCHEMA
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule
 from policies.failures.failure import FailureKind
 
@@ -41,6 +41,19 @@ _UNKNOWN_MODEL_WORDS: Final = re.compile(
 )
 _MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
 
+_SCHEMA_WORDS: Final = re.compile(
+    r"^output_(?:config\.)?format\b"  # Anthropic
+    r"|^invalid schema for response_format"  # OpenAI
+    r"|^(?:\w+: )?grammar error:|\bnot supported by xgrammar"  # vLLM, over the Messages API with status 500
+    r"|\bfailed to (?:parse|initialize) grammar|^JSON schema conversion failed"  # llama.cpp
+    r"|\bresponse[_ ]format\b.{0,60}\b(?:not supported|unsupported|unavailable)"  # OpenAI's older models, DeepSeek
+    r"|\bnot support (?:the )?response[_ ]format\b",  # Groq
+    re.IGNORECASE,
+)
+"""Words for a schema, or schemas altogether, that a server refuses; they stand before what they quote. vLLM's:
+noonghunna/club-3090#45, z-lab/paroquant#31; llama.cpp's: ggml-org/llama.cpp#19051; OpenAI's:
+https://platform.openai.com/docs/guides/structured-outputs."""
+
 _STATUSES: Final = frozenset({400, 404, 429})
 
 ERRORS: Final = ErrorVocabulary(
@@ -70,6 +83,10 @@ ERRORS: Final = ErrorVocabulary(
         WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
         WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
         WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
+        WordRule(
+            kind=FailureKind.REJECTED, pattern=_SCHEMA_WORDS, statuses=frozenset({400, 422, 500}), named=False,
+            quotes=None, remedy=SCHEMA,
+        ),
     ),
 )
 """Names and words of Anthropic's errors."""

@@ -20,7 +20,7 @@ from actors.providers.anthropic.errors import ERRORS as MESSAGES_ERRORS
 from actors.providers.chat_completions.rate_limit_headers import wait_until_reset_s
 from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
 from actors.providers.registry import Provider
-from actors.providers.remedies import CHAT_ADDRESS, MODEL
+from actors.providers.remedies import BATCHES, CHAT_ADDRESS, MODEL
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
@@ -117,6 +117,10 @@ _UNKNOWN_FIELD: Final = re.compile(
 )
 
 
+_OF_BATCHES: Final = ("/files", "/batches", "/jobs")
+"""Ends of the paths to which batches are sent."""
+
+
 class ChatFailures(FailureReader):
     """Reader of failures of the client of chat completions, and of OpenAI's Responses API.
 
@@ -152,6 +156,8 @@ class ChatFailures(FailureReader):
 
     def remedy_of(self, path: str) -> str:
         """Return what to do where the server has no such path."""
+        if path.endswith(_OF_BATCHES):
+            return BATCHES
         return f"see that {' and '.join(self.row.place)} is right" if self.row.place else self._remedy
 
 

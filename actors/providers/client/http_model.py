@@ -231,7 +231,8 @@ class HttpModel:
             async with exchange as answer:
                 return await self._take(form, answer, progress)
         except Exception as error:  # every error of an attempt is a Failure
-            return self.failure_of(error)
+            failure = self.failure_of(error)
+            return failure if self._replied else self._failures.before_replies(failure, error)
 
     async def _take(
         self, form: WireForm, answer: Response, progress: Callable[[int], None] | None

@@ -8,10 +8,12 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from actors.providers.credentials.credential import CredentialError, without_password
+from actors.providers.remedies import for_address
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BROKEN_SCHEME: Final = re.compile(r"https?:?/|https?:(?!\d)", re.IGNORECASE)
 _HOST: Final = re.compile(r"[\w.-]+")
+_KEY_IN_QUERY: Final = re.compile(r"(?:^|&)[^=&]*(?:key|token|secret|code|sig)[^=&]*=", re.IGNORECASE)
 _FORM: Final = "must be an http:// or https:// URL with a host"
 BY_NAME: Final = "dns+"
 """Prefix of the address of a name, each of whose addresses is a server (``actors.routing.server_discovery``)."""
@@ -52,7 +54,7 @@ def read_base_url(name: str, text: str, appended: tuple[str, ...] = (), root: st
     if not sound:
         raise CredentialError(f"{name} {_FORM}, not {shown}")
     if parts.query:
-        raise CredentialError(f"{name} has a query after {shown}: leave it out, since a path is appended")
+        raise CredentialError(f"{name} has a query after {shown}: {_without_query(url, parts.query)}")
     user, at, _ = parts.netloc.rpartition("@")
     netloc = f"{user}{at}" + (f"[{host}]" if address else host) + (f":{port}" if port is not None else "")
     path = _without(parts.path, appended)
@@ -92,6 +94,15 @@ def read_metrics_url(name: str, text: str) -> str:
         what = "a query" if query else "a user or password"
         raise CredentialError(f"{name} holds {what}, which would be stored with the job: leave it out")
     return url if urlsplit(url).path else f"{url}{METRICS_PATH}"
+
+
+def _without_query(url: str, query: str) -> str:
+    """Return what to do about an address with a query: copied from Azure's portal, or as one calls Gemini by hand."""
+    if remedy := for_address(_shown(url)):
+        return remedy
+    if _KEY_IN_QUERY.search(query):
+        return "leave it out, and set a key in CORTEX_SERVER_KEY or the provider's own variable, or by --api-key-file"
+    return "leave it out, since a path is appended"
 
 
 def _without(path: str, appended: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ picture that a model draws (1,024 by 1,024 pixels as PNG in base64: up to 3 MB).
 TOKEN_BYTES: Final = 64
 """Bytes of the reply for each token that it may have. A token is 4 bytes of prose on average; one character of a script
 beyond ASCII is six bytes as an escape in JSON."""
+NO_HTTP: Final = "the answer is no HTTP"
+"""Beginning of the error of a response that cannot be parsed."""
 STREAMED_TOKEN_BYTES: Final = 1_024
 """The same in a stream, which may send each token in an event of its own: 150 to 400 bytes."""
 LOGPROBS_TOKEN_BYTES: Final = 4_096

@@ -14,7 +14,7 @@ import aiohttp
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from multidict import CIMultiDict
 
-from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, too_long
+from actors.providers.transport.body import BODY_BYTES_MAX, NO_HTTP, UnreadableResponse, too_long
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -199,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
             if self.whole:  # bytes after the response, or another protocol
                 self.close()
             else:
-                self.fail(aiohttp.ClientPayloadError(f"the answer is no HTTP: {error}"))
+                self.fail(aiohttp.ClientPayloadError(f"{NO_HTTP}: {error}"))
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 

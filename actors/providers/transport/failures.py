@@ -10,18 +10,19 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS, LIMIT, MODEL, PAGE
-from actors.providers.transport.body import json_bytes
+from actors.providers.remedies import ADDRESS, CLOSED, LIMIT, MODEL, NO_TLS, PAGE, PROXY_NO_TLS, TLS, for_address
+from actors.providers.transport.body import NO_HTTP, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
 from cortex.values.display import printable
-from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path
+from policies.failures.error_vocabulary import ErrorVocabulary, classified, is_misdirected, says_no_path, wants_tls
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.told_retry import obeyed
 
@@ -37,6 +38,9 @@ _TEXT_CHARS_READ: Final = 100_000
 _PROXY_AUTH_REQUIRED: Final = 407
 
 _GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
+NO_TLS_SPOKEN: Final = re.compile(r"wrong[ _]version[ _]number|record[ _]layer[ _]failure", re.IGNORECASE)
+"""Words of OpenSSL for an answer to a handshake that is no TLS: the first up to release 3.1, the second from 3.2 on
+(urllib3/urllib3#3271, cherrypy/cherrypy#2026)."""
 _UNREACHED: Final = frozenset({
     "TransportError", "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
     "ServiceRequestError", "ServiceResponseError",
@@ -96,13 +100,18 @@ class FailureReader:
         wait_s = self.wait_s(kind, headers, body)
         if (told := headers.get(SHOULD_RETRY)) is not None and (obeying := obeyed(kind, told, wait_s)) is not kind:
             kind, remedy = obeying, remedy or (LIMIT if obeying is FailureKind.BLOCKED else "")
-        text = page_text(message)
-        if path and is_misdirected(kind, status, text, bool(error_type) or has_error(body)):
-            kind, remedy = FailureKind.BLOCKED, self.remedy_of(path)
+        text, has_form = page_text(message), bool(error_type) or has_error(body)
+        if wants_tls(status, text, has_form):
+            kind, remedy = FailureKind.BLOCKED, TLS
+            message = f"{self.where(path)} answered {status}{_in_brackets(self.redact(text))}"
+        elif path and is_misdirected(kind, status, text, has_form):
+            kind, remedy = FailureKind.BLOCKED, for_address(self.address) or self.remedy_of(path)
             message = f"{self.where(path)} answered {status}{_in_brackets(self.redact(text))}"
         elif text != message:
             message = f"{self.where(path)} answered {status} with a page: {text or 'it has no text'}"
             remedy = remedy or (PAGE if kind is FailureKind.UNAUTHORISED else "")
+        if kind is FailureKind.UNAUTHORISED and not remedy and "/deployments/" in self.address:
+            remedy = for_address(self.address)  # Azure wants the key in another header there
         return Failure(
             kind,
             self.line(message or f"the provider answered with status {status} and no explanation", remedy),
@@ -195,11 +204,28 @@ class FailureReader:
             return Failure(FailureKind.BLOCKED, self.line(f"the address is no URL: {text}"), sent=False)
         if isinstance(cause, aiohttp.ConnectionTimeoutError):
             return Failure(FailureKind.TRANSIENT, self.line("no connection in time"), sent=False)
+        if isinstance(cause, aiohttp.ClientConnectorSSLError) and NO_TLS_SPOKEN.search(text):
+            mine = cause.host == urlsplit(self.address).hostname or not self.address
+            message = f"{cause.host}:{cause.port} answers without TLS"
+            return Failure(FailureKind.BLOCKED, self.line(message, NO_TLS if mine else PROXY_NO_TLS), sent=False)
+        if isinstance(cause, aiohttp.ClientConnectorError) and text.endswith("[None]"):
+            text = f"{cause.host}:{cause.port} closes it during the handshake of TLS"
         if isinstance(cause, aiohttp.ClientConnectorError):  # refused, unknown host, proxy away, handshake failed
             return Failure(FailureKind.TRANSIENT, self.line(f"no connection: {text}"), sent=False)
         if isinstance(cause, TimeoutError):  # the attempt's own deadline, or silence on the line
             return Failure(FailureKind.TIMED_OUT, self.line(f"no whole answer in time ({text})"))
         return Failure(FailureKind.TRANSIENT, self.line(f"the connection was lost: {text}"))
+
+    def before_replies(self, failure: Failure, error: BaseException) -> Failure:
+        """Return the failure of a call at a server that has not replied to any yet, which may have another scheme."""
+        cause = _root(error)
+        closed = isinstance(cause, aiohttp.ServerDisconnectedError)
+        other = isinstance(cause, aiohttp.ClientPayloadError) and NO_HTTP in str(cause)
+        if not self.address.startswith("http:") or not (closed or other):
+            return failure
+        done = "closes the connection without an answer" if closed else "answers with what is no HTTP"
+        text = f"{self.where('')} {done}"
+        return msgspec.structs.replace(failure, message=self.line(text, CLOSED))
 
     def _unprepared(self, cause: BaseException) -> Failure:
         """Return the failure of a request that could not be made: nothing was sent, so nothing can have been paid."""

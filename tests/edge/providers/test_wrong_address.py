@@ -5,20 +5,39 @@ The bodies are made by hand after the servers' documentation and sources.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from actors.ports.message_batches import BatchRequest
+from actors.providers.chat_completions.errors import ChatFailures
+from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
+from actors.providers.credentials.credential import Credential
 from actors.providers.messages.client import AnthropicModel
-from actors.providers.remedies import ADDRESS, BATCHES, MODEL, has_remedy
+from actors.providers.registry import load, row_of
+from actors.providers.remedies import (
+    ADDRESS,
+    BATCHES,
+    CLOSED,
+    DEPLOYMENT,
+    MODEL,
+    NO_TLS,
+    OLLAMA,
+    PROXY_NO_TLS,
+    SCHEMA,
+    TLS,
+    has_remedy,
+)
 from actors.providers.transport.failures import page_text
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.scripted_http_server import http, scripted
+from tests.edge.support.scripted_http_server import compact, http, scripted
 from tests.edge.support.wired_model import CREDENTIAL, always, error, failed
 
 K = FailureKind
 NGINX = b"<html>\r\n<head><title>404 Not Found</title></head>\r\n<body>\r\n<center><h1>404 Not Found</h1></center>\r\n</body></html>"
-TLS = b"<html><head><title>400</title></head><body>The plain HTTP request was sent to HTTPS port</body></html>"
 
 # status, content type, body, kind, words of the message
 ADDRESSES: list[tuple[int, str, bytes | dict[str, Any], str]] = [
@@ -42,9 +61,31 @@ ADDRESSES: list[tuple[int, str, bytes | dict[str, Any], str]] = [
     # LM Studio answers any path that it does not have with 200, in either form.
     (200, "application/json", {"error": "Unexpected endpoint or method. (POST /v1/messages)"}, "200 (Unexpected endpoint"),
     (200, "application/json", error("x", "Unexpected endpoint or method. (POST /x)"), "200 (Unexpected endpoint"),
-    (400, "text/html", TLS, "400 (The plain HTTP request was sent"),
-    (400, "text/plain", b"Client sent an HTTP request to an HTTPS server.\n", "400 (Client sent an HTTP"),
 ]
+
+PORTS_OF_TLS: list[tuple[str, bytes]] = [
+    ("text/html", b"<html><head><title>400</title></head><body>The plain HTTP request was sent to HTTPS port</body></html>"),  # nginx
+    ("text/plain", b"Client sent an HTTP request to an HTTPS server.\n"),  # Go
+    ("text/html", b"<p>Reason: You're speaking plain HTTP to an SSL-enabled server port.<br /></p>"),  # Apache
+    ("text/plain", b"Bad Request\nThis combination of host and port requires TLS.\n"),  # Tomcat
+]
+
+SCHEMAS: list[tuple[int, str]] = [
+    (400, "Invalid schema for response_format 'answer': In context=(), 'additionalProperties' is required"),  # OpenAI
+    (400, "output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false"),  # Anthropic
+    (400, "The provided JSON schema contains features not supported by xgrammar."),  # vLLM
+    (500, 'Grammar error: Unimplemented keys: ["propertyNames"]'),  # vLLM, over the Messages API
+    (500, "ValueError: Grammar error: Unknown format: uri"),
+    (400, "failed to parse grammar"),  # llama.cpp
+    (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."),  # OpenAI
+]
+
+OWN_PATHS = {
+    "/api": OLLAMA, "/api/chat": OLLAMA, "/api/generate/": OLLAMA, "/api/tags": OLLAMA,
+    "/openai/deployments/gpt": DEPLOYMENT, "/x/openai/deployments/gpt/extensions": DEPLOYMENT,
+    "/apis": None, "/api/v2": None, "/openai/deployments": None, "/gateway": None,
+}  # fmt: skip
+"""Path of an address, and the remedy that it calls for; None: that of any other."""
 
 MODELS: list[tuple[int, bytes | dict[str, Any]]] = [
     (404, {"error": {"message": "The model `claude-test` does not exist.", "type": "NotFoundError", "code": 404}}),  # vLLM
@@ -76,9 +117,9 @@ OTHERS: list[tuple[int, str, bytes | dict[str, Any], K, str]] = [
 ]  # fmt: skip
 
 
-async def _failure(status: int, kind: str, body: bytes | dict[str, Any]) -> Failure:
+async def _failure(status: int, kind: str, body: bytes | dict[str, Any], path: str = "/v1") -> Failure:
     async with scripted(always(http(body, status, kind))) as server:
-        model = AnthropicModel(CREDENTIAL, base_url=server.url.replace("://", "://me:pass-word@") + "/v1")
+        model = AnthropicModel(CREDENTIAL, base_url=server.url.replace("://", "://me:pass-word@") + path)
         failure = await failed(model)
         await model.close()
     assert "pass-word" not in failure.message
@@ -91,6 +132,73 @@ async def test_a_server_of_something_else_blames_the_address(status: int, kind: 
     assert (failure.kind, failure.status) == (K.BLOCKED, status)
     assert failure.message.startswith(f"URL/v1/messages answered {status}") and words in failure.message
     assert failure.message.endswith(f": {ADDRESS}") and has_remedy(failure.message)
+
+
+@pytest.mark.parametrize(("kind", "body"), PORTS_OF_TLS)
+async def test_a_port_of_https_that_is_called_by_http_says_so(kind: str, body: bytes) -> None:
+    failure = await _failure(400, kind, body)
+    assert failure.kind is K.BLOCKED and failure.message.endswith(f": {TLS}") and has_remedy(failure.message)
+    assert "https://" in failure.message and ADDRESS not in failure.message
+
+
+@pytest.mark.parametrize(("path", "remedy"), OWN_PATHS.items())
+@pytest.mark.parametrize("status", [404, 401])
+async def test_an_address_of_ollamas_own_api_or_of_azures_deployments_is_known(path: str, remedy: str | None, status: int) -> None:
+    failure = await _failure(status, "application/json", {"detail": "Not Found"}, path)
+    before = path.partition("/openai/deployments/")[0] if remedy == DEPLOYMENT else ""
+    told = remedy.format(f"URL{before}") if remedy else ADDRESS
+    if status == 404 or remedy == DEPLOYMENT:  # Azure wants the key in another header there
+        assert failure.message.endswith(f": {told}") and has_remedy(failure.message), failure.message
+    else:
+        assert failure.message == "Not Found"
+
+
+@pytest.mark.parametrize(("status", "said"), SCHEMAS)
+async def test_a_schema_that_is_refused_is_not_sent_again_and_has_a_remedy(status: int, said: str) -> None:
+    failure = await _failure(status, "application/json", error("invalid_request_error", said))
+    assert failure.kind is K.REJECTED and failure.message.endswith(f": {SCHEMA}")
+    assert ChatFailures(row_of("openai"), str).of_response(status, {}, compact(error("x", said))).message == failure.message
+
+
+@asynccontextmanager
+async def raw(answer: bytes) -> AsyncIterator[str]:
+    """Server that answers whatever it gets with these bytes, and closes the connection; its host and port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield "{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "kind", "message"),
+    [
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", K.BLOCKED, f"PORT answers without TLS: {NO_TLS}"),
+        ("https", b"", K.TRANSIENT, "no connection: PORT closes it during the handshake of TLS"),
+        ("http", b"", K.TRANSIENT, f"http://PORT closes the connection without an answer: {CLOSED}"),
+        ("http", b"\x15\x03\x01\x00\x02\x02\x16", K.TRANSIENT, f"http://PORT answers with what is no HTTP: {CLOSED}"),  # an alert
+    ],
+)
+async def test_a_scheme_that_is_not_the_servers_is_named(scheme: str, answer: bytes, kind: K, message: str) -> None:
+    async with raw(answer) as port:
+        model = AnthropicModel(CREDENTIAL, base_url=f"{scheme}://{port}")
+        failure = await failed(model)
+        await model.close()
+    assert failure.kind is kind and failure.message.replace(port, "PORT").startswith(message), failure.message
+
+
+async def test_a_proxy_that_takes_no_tls_is_not_taken_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        model = AnthropicModel(Credential(api_key="k" * 20, https_proxy=f"https://{port}"), base_url="https://gpu.example")
+        failure = await failed(model)
+        await model.close()
+    assert failure.kind is K.BLOCKED and failure.message == f"{port} answers without TLS: {PROXY_NO_TLS}"
 
 
 @pytest.mark.parametrize(("status", "body"), MODELS)
@@ -115,6 +223,17 @@ async def test_a_server_without_message_batches_is_no_wrong_address() -> None:
     assert isinstance(listed, Failure) and listed.kind is K.BLOCKED
     assert listed.message == f"{server.url}/v1/messages/batches answered 404 (File Not Found): {BATCHES}"
     assert isinstance(ended, Failure) and ended.kind is K.REJECTED  # that batch is gone
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "mistral"])
+async def test_a_server_of_openais_forms_without_batches_is_no_wrong_address_either(provider: str) -> None:
+    async with scripted(always(http({"detail": "Not Found"}, 404))) as server:
+        account = opened(ProviderLocation(provider=provider, base_url=server.url), {"OPENAI_API_KEY": "k" * 20, "MISTRAL_API_KEY": "k" * 20})
+        row = row_of(provider)
+        model = load(row.client)(ClientSpec(endpoint=account.endpoint, provider=provider, credential=account.credential))
+        found = [await model.batches.listed("", 0.0, 1), await model.batches.submit([BatchRequest("r", b"{}")], 5.0)]
+        await model.close()
+    assert {each.message.partition(": ")[2] for each in found} == {BATCHES} and {each.kind for each in found} == {K.BLOCKED}
 
 
 async def test_a_long_message_keeps_its_remedy() -> None:
