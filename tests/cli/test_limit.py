@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from actors.cli.control import limit
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import forgotten, overrides
@@ -320,3 +321,8 @@ def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
     requests(Path("two.jsonl"), 10)
     assert cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM, "--fresh").code == 0
     assert max(each.permits for each in _granted("two")) == 2
+
+
+@pytest.mark.parametrize(("names", "text"), [("ba", "a, b"), ("edcba", "a, b, c, d, e"), ("gfedcba", "a, b, c, d, e and 2 more (--json lists them all)")])
+def test_a_line_names_five_pools_at_most(names, text):
+    assert limit._some(names) == text

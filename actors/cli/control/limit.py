@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +27,8 @@ from cortex.values.limits import Limits
 from policies.limits.learned import LearnedBound
 from policies.limits.limit import NO_CAPS, PoolCaps
 
+_SHOWN_MAX: Final = 5
+"""Most names of pools in one line."""
 CAPS = {
     "concurrency": "concurrency", "rpm": "requests_per_min", "itpm": "input_tokens_per_min",
     "otpm": "output_tokens_per_min", "headroom": "headroom",
@@ -98,10 +100,17 @@ def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise CommandError(f"{text!r} may be {' or '.join(found)}: give more of the name")
+        raise CommandError(f"{text!r} may be {_some(found, ' or ')}: give more of the name")
     if not known:
         raise CommandError(f"no route is known in {where}: a job makes its routes known when it begins")
-    raise CommandError(f"no route {text!r} is known in {where}; known: {', '.join(sorted(known))}")
+    raise CommandError(f"no route {text!r} is known in {where}; known: {_some(known)}")
+
+
+def _some(names: Iterable[str], joint: str = ", ") -> str:
+    """Return the first of these names as one text, and the number of the others."""
+    listed = sorted(names)
+    more = len(listed) - _SHOWN_MAX
+    return joint.join(listed[:_SHOWN_MAX]) + (f" and {more:,} more (--json lists them all)" if more > 0 else "")
 
 
 def _change_text(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
@@ -151,7 +160,7 @@ def _listed(
         for one in limits:
             print(f"{pool}  learned: {one.words(clock(one.at_s))}")
     if not facts:
-        print_error(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
+        print_error(f"no limit is set by hand in {where}" + (f"; known: {_some(known)}" if known else ""))
     return COMPLETE
 
 
