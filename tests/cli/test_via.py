@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import cortex as public
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.routing.routes import remembered
-from tests.cli.cli_runner import each_once, requests
+from tests.cli.cli_runner import each_once, request, requests
 from tests.cli.test_session import Label
+from tests.edge.providers.test_foreign_thoughts import CLAUDE, FOREIGN, Claude, conversation
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import http
 
 COUNT = 30
 COMMAND = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--price", "input=10,output=10")
@@ -58,3 +62,15 @@ def test_words_about_batches_in_doubt(cortex, arguments, words):
     requests(Path("in.jsonl"), COUNT)
     assert cortex(*COMMAND, "--job", "mine", "--max-job-tokens", 400).code == 3
     cortex("resume", "mine", *arguments).refused(*words)
+
+
+@pytest.mark.long  # the breaker opens after seconds
+def test_a_fallback_to_claude_leaves_foreign_thoughts_out(cortex):
+    asked = [json.loads(conversation(each, CLAUDE)) | {"model": "m"} for each in sorted(FOREIGN)]
+    Path("in.jsonl").write_text("".join(request(f"r{at}", **each) + "\n" for at, each in enumerate(asked)))
+    claude = Claude()
+    with served(lambda _: http({"error": {"message": "overloaded"}}, 503)) as away, served(claude) as there:
+        where = ("--model", "m", "--api", "chat", "--base-url", away.url, "--fallback", f"m@{there.url}")
+        done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *where)
+    assert (done.code, claude.accepted) == (0, 3), done.err
+    each_once(Path("out.jsonl"), 3)

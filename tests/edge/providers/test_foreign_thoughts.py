@@ -86,6 +86,8 @@ class Claude:
 
     def __call__(self, asked: Asked) -> Answer:
         path = asked.target.partition("?")[0].removeprefix("/v1/messages")
+        if path == asked.target:  # /metrics, say
+            return http(b"", 404)
         if asked.method == "POST" and not path:
             return http(self.answer(asked.json), 200 if self.fits(asked.json) else 400)
         if asked.method == "POST":
