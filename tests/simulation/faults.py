@@ -166,10 +166,11 @@ class Faults:
             self._world.tell(f"a bit of the journal of {job} flips: {where}")
 
     def unlinked(self, trouble: Trouble) -> None:
-        """Remove the journal of a job whose channel runs."""
+        """Remove the journal of a job that runs: after its end a channel looks at it no more."""
         job = self._journal_of(trouble)
         life = self._world.lives.get(f"channel:{job}")
-        if life is not None and not life.halted and awake(life):
+        k = self._world.watch.job(job).k
+        if life is not None and not life.halted and awake(life) and k is not None and not k.outcome:
             self._world.tell(f"the journal of {job} is removed")
             self._world.disk.unname(job, self._loop.time())
 
