@@ -290,6 +290,14 @@ def test_a_refusal_ends_the_search_and_is_no_limit() -> None:
     assert found.concurrency > 5 * policy.start, "growth goes on as at a provider's service"
 
 
+@pytest.mark.parametrize(("noise", "seed"), [(0.15, 5), (0.15, 9), (0.2, 4)])
+def test_few_calls_whose_durations_tell_nothing_surely_are_made_more(noise: float, seed: int) -> None:
+    """Growth ended by chance at 4 to 6 calls, whose answers leave a wait as likely as none: .02 to .1 was used."""
+    found = Queues(Server(slots=350, mean_s=4.0, noise=noise), seed=seed).run(120)
+    assert found.used(60, 120) >= 0.8
+    assert (found.timed_out, found.opened) == (0, 0)
+
+
 def test_calls_that_wait_are_not_taken_for_durations_that_vary() -> None:
     """At 21 slots 32 calls in flight vary by a twelfth, which was nothing before: 55 were in flight next."""
     found = Queues(Server(slots=21, mean_s=4.0), seed=244506).run(60)
