@@ -33,9 +33,9 @@ def cortex(*words: object, log: Path, **more: str) -> Iterator[subprocess.Popen[
 
 
 @contextmanager
-def provider(log: Path, *settings: str, **faults: float) -> Iterator[str]:
+def provider(log: Path, *settings: str, port: int = 0, **faults: float) -> Iterator[str]:
     """A simulated provider; where it listens. ``settings``: ``NAME=VALUE``; ``faults``: share of requests."""
-    port = tools.free_port()
+    port = port or tools.free_port()
     words = ["simulate", "--port", port]
     words += [word for name, share in faults.items() for word in ("--fault", f"{name}={share}")]
     words += [word for setting in settings for word in ("--set", setting)]

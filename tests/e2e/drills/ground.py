@@ -14,12 +14,18 @@ from typing import Any
 
 from tests.cli.cli_runner import Done, environment, until
 from tests.e2e import background_jobs, tools
+from tests.e2e.drills.incidents import named, says
+from tests.e2e.drills.recorded import Recording
 
 CORTEX = (sys.executable, "-m", "actors.cli")
 NAMED_S = 15.0
 """Seconds within which `cortex status` must name the cause of an incident."""
 BEGUN_S = 60.0
 """Seconds that a job may take for its first replies."""
+BEFORE_MIN, AFTER_MIN = 5, 30
+"""Minutes for which the time before an incident, and after its mend, is repeated for the alert rules."""
+MORE_MIN = 0.25
+"""Minutes that an incident lasts longer than its alert may take: one scrape."""
 
 
 class Ground:
@@ -29,7 +35,15 @@ class Ground:
         self.folder, self._cortex, self._stack = folder, cortex, stack
         self.key_file = folder / "key"
         self.write_key("sk-ant-first")
-        self.url = stack.enter_context(background_jobs.provider(folder / "provider.log", *settings))
+        self._ports = tools.free_port(), tools.free_port()
+        self.record, self._cause = Recording(), 0
+        stack.callback(self.record.close)
+        ends = ("metrics", "--metrics-listen", f"127.0.0.1:{self._ports[1]}")
+        stack.enter_context(tools.running([*CORTEX, *ends], folder / "ends.log", env=environment(), cwd=folder))
+        self._settings, port = settings, tools.free_port()
+        self._provider = stack.enter_context(ExitStack())
+        self.url = f"http://127.0.0.1:{port}"
+        self.provider_begins()
         self.job: subprocess.Popen[bytes] | None = None
         self.log = folder / "job.log"
 
@@ -37,24 +51,51 @@ class Ground:
         """Put a key into the file that the job reads, as a mounted secret changes."""
         self.key_file.write_text(key)
 
+    def provider_begins(self) -> None:
+        """Begin the provider, or end it with all its connections and begin it again, without faults."""
+        self._provider.close()
+        log, port = self.folder / "provider.log", int(self.url.rpartition(":")[2])
+        self._provider.enter_context(background_jobs.provider(log, *self._settings, port=port))
+
     def provider(self, **settings: Any) -> None:
         """Change the provider. ``faults``: shares of requests by kind; an empty dict ends them."""
         asked = urllib.request.Request(f"{self.url}/_sim/settings", json.dumps(settings).encode(), method="POST")
         urllib.request.urlopen(asked, timeout=10).close()
 
-    def begin(self, rows: int, *options: object, wait: int = 1, program: Sequence[str] = CORTEX) -> None:
-        """Begin the job and wait until ``wait`` rows have their results. ``program``: what runs `cortex`."""
+    def begin(
+        self, rows: int, *options: object, wait: int = 1, program: Sequence[str] = CORTEX, scraped: bool = True
+    ) -> None:  # fmt: skip
+        """Begin the job and wait until ``wait`` rows have their results. ``program``: what runs `cortex`; ``scraped``: whether
+        the pages of the job and of `cortex metrics` are."""
         asked = background_jobs.requests(self.folder / "in.jsonl", rows)
-        words = (
+        words = self._watched(
             "batch", asked, "-o", self.folder / "out.jsonl", "--job", "mine", "--model", "claude-test",
             "--base-url", self.url, "--api-key-file", self.key_file, "--log-format", "json", "--cluster", "inline",
         )  # fmt: skip
-        own = {name: value for name, value in environment().items() if not name.startswith("ANTHROPIC_")}
-        command = [*program, *map(str, (*words, *options))]
-        self.job = self._stack.enter_context(tools.running(command, self.log, env=own, cwd=self.folder))
+        self._run(self.log, [*program, *map(str, (*words, *options))])
+        for port, name in zip(self._ports, ("job", "ends"), strict=True) if scraped else ():
+            self.record.scrape(f"http://127.0.0.1:{port}/metrics", instance=name)
         if wait:
             until(lambda: self.done() >= wait or self.job is None or self.job.poll() is not None, BEGUN_S)
             assert self.job.poll() is None, self.log.read_text()
+
+    def _watched(self, *words: object) -> tuple[object, ...]:
+        return (*words, "--metrics-listen", f"127.0.0.1:{self._ports[0]}")
+
+    def _run(self, log: Path, command: Sequence[str]) -> None:
+        own = {name: value for name, value in environment().items() if not name.startswith("ANTHROPIC_")}
+        self.job = self._stack.enter_context(tools.running(command, log, env=own, cwd=self.folder))
+
+    def resume(self, *options: object) -> None:
+        """Resume the job, which has ended, and wait until it has more results."""
+        before, words = self.done(), self._watched("resume", "mine", "--api-key-file", self.key_file, *options)
+        self._run(self.folder / "resumed.log", [*CORTEX, *map(str, words)])
+        tools.until(lambda: self.done() > before + 8, BEGUN_S, "more results", self.job, self.folder / "resumed.log")
+
+    def set(self, *words: object) -> None:
+        """Change the settings of the job while it runs."""
+        done = self._cortex("set", "mine", *words)
+        assert done.code == 0, done.err
 
     def done(self) -> int:
         """Return how many results are written."""
@@ -80,6 +121,38 @@ class Ground:
                 return last, time.monotonic() - began_s
             time.sleep(0.3)
         raise AssertionError(f"not named within {NAMED_S} s: {last}\n{self.log.read_text()[-3000:]}")
+
+    def drill(
+        self, name: str, drifts: tuple[str, ...] = (), whole: Callable[[], bool] | None = None
+    ) -> dict[str, str]:  # fmt: skip
+        """Return the status that names an incident as the runbook does, and have it last until its alert must fire, alone;
+        where it has none, no alert may. ``whole``: whether a round of it is over."""
+        incident = named(name)
+        status, _ = self.named(lambda status: says(incident, status))
+        minutes = incident.within_min or AFTER_MIN
+        end = self.record.stands(minutes + MORE_MIN, drifts, whole)
+        at = self.record.after(self._cause, minutes) if incident.alert else end
+        self.record.expect(*filter(None, [incident.alert]), at=at)
+        self._cause = end
+        return status
+
+    def caused(self) -> None:
+        """Count the time of the alert from now on. Else it counts from the end of the time before that was repeated."""
+        self._cause = self.record.caused()
+
+    def quiet(self, minutes: float = BEFORE_MIN) -> None:
+        """Have ordinary work last: no alert may fire at its end."""
+        self._cause = self.record.stands(minutes)
+        self.record.expect(at=self._cause)
+
+    def judge(self, promtool: str, minutes: float = AFTER_MIN) -> None:
+        """Have work last after the mend, and see that each alert fired within its time, alone, and is over."""
+        self.quiet(minutes)
+        self.seen(promtool)
+
+    def seen(self, promtool: str) -> None:
+        """See that each alert fired within its time, alone."""
+        assert not (told := self.record.failed(promtool, self.folder)), told
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of the job's log so far; each is an object."""

@@ -11,56 +11,60 @@ from typing import NamedTuple
 
 class Incident(NamedTuple):
     """Incident. ``line``: name of the line of `cortex status`; ``says``: its words; ``log``: event of the log, and its
-    level; ``do``: what helps, or the section of the page."""
+    level; ``do``: what helps, or the section of the page; ``alert``: the only one that fires, at most ``within_min`` minutes
+    after the cause (empty: none)."""
 
     name: str
     line: str
     says: str
     log: str
     do: str
+    alert: str = ""
+    within_min: int = 0
 
 
 INCIDENTS = (
     Incident("provider down", "waits",
              "the breaker is open: no usable reply from … since …: …; it is probed at …", "`job.waits` warning",
-             "[CortexBreakerOpen](#cortexbreakeropen)"),
+             "[CortexBreakerOpen](#cortexbreakeropen)", "CortexBreakerOpen", 6),
     Incident("provider hangs", "waits", "no reply for … to the oldest of … calls in flight…", "`job.progress` info",
-             "[CortexNoProgress](#cortexnoprogress)"),
+             "[CortexNoProgress](#cortexnoprogress)", "CortexNoProgress", 16),
     Incident("storm of 429", "waits", "the provider says to wait until …", "`job.failures` info: throttled",
-             "wait; [CortexThrottledShare](#cortexthrottledshare)"),
+             "wait; [CortexThrottledShare](#cortexthrottledshare)", "CortexThrottledShare", 20),
     Incident("storm of 429 that names no wait", "waits", "…paced at …/s since …, after 429", "`pool.cut` info",
-             "nothing: the pace rises by itself within seconds once the provider answers; `cortex limit ROUTE --forget`"),
+             "nothing: the pace rises by itself within seconds once the provider answers; `cortex limit ROUTE --forget`", "CortexThrottledShare", 20),
     Incident("wrong key", "why", "unauthorised: …; no row failed: …, then resume: …", "`job.blocked` error",
-             "[CortexAccountBlocked](#cortexaccountblocked)"),
+             "[CortexAccountBlocked](#cortexaccountblocked)", "CortexAccountBlocked", 1),
     Incident("key rotated, `--wait-blocked`", "waits", "unauthorised: …; blocked: …; it is probed at …",
-             "`job.blocked` error", "put the new key into the file: the job goes on within a second"),
+             "`job.blocked` error", "put the new key into the file: the job goes on within a second", "CortexAccountBlocked", 1),
     Incident("cap near", "cost", "$…, of $… at most; cap at risk: all rows cost about $…, and at the cap the job ends, resumable",
-             "none", "[CortexBudgetBurn](#cortexbudgetburn)"),
+             "none", "[CortexBudgetBurn](#cortexbudgetburn)", "CortexBudgetBurn", 20),
     Incident("cap reached", "why", "over_budget: the next call could pass the cap", "`job.ended` warning",
-             "`cortex resume JOB --max-cost USD`"),
+             "`cortex resume JOB --max-cost USD`", "CortexEndedEarly", 1),
     Incident("deadline near", "deadline", "…, in …; at risk: ends …", "`job.progress` warning",
-             "[CortexDeadlineAtRisk](#cortexdeadlineatrisk)"),
+             "[CortexDeadlineAtRisk](#cortexdeadlineatrisk)", "CortexDeadlineAtRisk", 25),
     Incident("disk full", "why", "the disk of … is full: make room on it, then resume", "error: the disk that holds … is full",
-             "[CortexDiskFull](#cortexdiskfull)"),
+             "[CortexDiskFull](#cortexdiskfull)", "CortexDiskFull", 1),
     Incident("clock set", "clock", "the clock was set: it is … ahead of the job's; --deadline follows it, waits do not",
              "none", "set the clock right; `cortex set JOB --deadline +6h` while the job runs, or `cortex resume` with it"),
     Incident("PostgreSQL away", "", "cortex: cannot use the database …: …; start it, or correct the address: jobs that run wait for it, 15 minutes at most, and go on by themselves",
              "`job.waits` warning, then `job.goes_on`",
-             "[PostgreSQL](#postgresql)"),
+             "[PostgreSQL](#postgresql)", "CortexDatabaseAway", 3),
     Incident("head of the Ray lost", "waits",
              "no Ray answers at …: its command waits 45 s for the head, then ends, resumable", "none",
-             "start the head again; what waits goes on if it kept its state, else [CortexHeadLost](#cortexheadlost)"),
+             "start the head again; what waits goes on if it kept its state, else [CortexHeadLost](#cortexheadlost)", "CortexHeadLost", 3),
     Incident("head of the Ray lost, its command gone", "why", "no Ray answers at …: the job can be resumed elsewhere", "none",
-             "[CortexHeadLost](#cortexheadlost)"),
+             "[CortexHeadLost](#cortexheadlost)", "CortexHeadLost", 3),
 )  # fmt: skip
 
 
 def table() -> str:
     """Return the table of the page."""
-    lines = ["| incident | `cortex status` says | log: event, level | do |", "|---|---|---|---|"]
+    lines = ["| incident | `cortex status` says | log: event, level | alert, within | do |", "|---|---|---|---|---|"]
     for each in INCIDENTS:
         said = f"`{each.line}` {each.says}" if each.line else each.says
-        lines.append(f"| {each.name} | {said} | {each.log} | {each.do} |")
+        alert = f"{each.alert}, {each.within_min} min" if each.alert else "none"
+        lines.append(f"| {each.name} | {said} | {each.log} | {alert} | {each.do} |")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@ rest, and a new head has the job resumed."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from cortex.scheduler.state import LEASE_S
 from cortex.state.events import NODE_ENDED
 from tests.cli.cli_runner import Done, cortex, each_once, until
 from tests.cluster.cluster_processes import ray_head
+from tests.e2e import tools
 from tests.e2e.drills.ground import ground
 from tests.e2e.drills.incidents import like, named, says
 
@@ -25,28 +27,50 @@ __all__ = ["cortex"]
 pytestmark = pytest.mark.release
 ROWS = 600
 LOST, GONE = "head of the Ray lost", "head of the Ray lost, its command gone"
+TOLD_S = 60.0
+"""Seconds in which Ray's own port, which is told every ten seconds, must show what a process has begun to tell."""
 
 
-def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done]) -> None:
-    with ground(tmp_path, cortex, "latency_ms=200", "latency_spread=0") as place:
-        with ray_head() as head:
-            place.begin(ROWS, "--concurrency", 8, "--cluster", head.address)
+def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promtool: str) -> None:
+    """The alert is asked of Ray's own port, as in Kubernetes."""
+    try:
+        importlib.import_module("ray.dashboard.optional_deps")
+    except ImportError as error:
+        pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
+    port = tools.free_port()
+    metered = (f"--metrics-export-port={port}",)
+    with ground(tmp_path, cortex, "latency_ms=500", "latency_spread=0") as place:
+        page = place.record.scrape(f"http://127.0.0.1:{port}/metrics", ray_io_cluster="c1", instance="head")
+
+        def told(name: str) -> bool:
+            return any(key.startswith(f"ray_{name}") for key in page.scrapes[-1].values)
+
+        with ray_head(*metered) as head:
+            place.begin(ROWS, "--concurrency", 8, "--cluster", head.address, scraped=False)
+            tools.until(lambda: told("cortex_rows_expected") and told("cortex_ends_kept"), TOLD_S, "the job on Ray's port")
+            place.quiet()
             for pid, _ in below(head.pid):
                 if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"gcs_server"):
                     os.kill(pid, signal.SIGKILL)
             place.named(lambda status: says(named(LOST), status))
             assert place.over(120) == 3
-            place.named(lambda status: says(named(GONE), status))
+            tools.until(lambda: not told("cortex_"), TOLD_S, "nothing is told of the job any more")
+            place.caused()
+            place.drill(GONE)
             told = place.log.read_text()
             assert "to go on: cortex resume mine" in told
             assert "The program will terminate" not in told, "Ray ended the process"
             jobs = cortex("jobs")
             assert "interrupted: its head is lost; resumable" in jobs.out
             assert like("…no Ray answers at …: 1 job rests, nothing is lost: cortex resume mine…", jobs.err)
-        with ray_head() as again:
+        place.provider(latency_ms=50)
+        with ray_head(*metered) as again:
             done = cortex("resume", "mine", "--cluster", again.address, "--api-key-file", place.key_file)
             assert done.code == 0, done.err
+            tools.until(lambda: told("cortex_job_ended"), TOLD_S, "the end of the job on Ray's port")
+            place.quiet()
         each_once(tmp_path / "out.jsonl", ROWS)
+        place.seen(promtool)
 
 
 @pytest.mark.parametrize("drained", [False, True], ids=["killed", "drained for a restart"])
