@@ -105,6 +105,20 @@ def host_name(node: Any) -> str:
     return str(node.instance_id or node.node_manager_hostname)
 
 
+def was_ended(node: Any) -> bool:
+    """Return whether a dead node was ended on purpose, of Ray's record of it (``GcsNodeInfo``).
+
+    Ray's ``NodeDeathInfo`` (``src/ray/protobuf/gcs.proto``) says so of a drain by the autoscaler, and of a raylet that
+    received SIGTERM (``src/ray/raylet/main.cc``), as from ``ray stop`` and for a pod that is deleted or scaled down. A
+    node that is killed, or stops answering, has ``UNEXPECTED_TERMINATION``.
+    """
+    info = node.death_info
+    return str(info.DESCRIPTOR.enum_types_by_name["Reason"].values_by_number[info.reason].name) in _ON_PURPOSE
+
+
+_ON_PURPOSE = {"EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_PREEMPTED", "AUTOSCALER_DRAIN_IDLE"}
+
+
 def tied(address: str) -> dict[str, float]:
     """Return the resource request that ties an actor to the host of an address."""
     return {_HOST + address: _SHARE} if address else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from actors.common.errors import UserError
@@ -127,6 +128,9 @@ class Runtime(Protocol):
         """Return what people call the live nodes, as ``nodes`` found them last: names of pods or hosts, by node. A node
         whose own name is such a name may be left out.
         """
+
+    async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return those of these nodes, none of which lives, that were ended on purpose: scaled down, or told to end."""
 
     async def cores(self) -> int:
         """Return the number of actor processes that all nodes together have room for; 0: not decided by this project.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from actors.branch.branch import Branch
@@ -88,6 +88,10 @@ class InlineRuntime:
     async def nodes(self) -> tuple[str, ...]:
         """Return the only node, this process."""
         return (self.node(),)
+
+    async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return nothing: the only node is this process."""
+        return ()
 
     def hosts(self) -> dict[str, str]:
         """Return nothing: the only node is this process."""

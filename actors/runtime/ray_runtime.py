@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ from actors.cluster.connection import RayConnection, to_log
 from actors.cluster.node_watchdog import LOOK_S, NodeWatchdog
 from actors.cluster.orphan_cleanup import end_processes
 from actors.cluster.pinned_thread import PinnedThread
-from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied
+from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied, was_ended
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
 from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
@@ -308,6 +308,13 @@ class RayRuntime:
         found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
         self._hosts = {node.hex(): host_name(info) for node, info in found.items()}
         return tuple(sorted(self._hosts))
+
+    async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return those of these nodes of which Ray says that they were ended on purpose. Raises as ``nodes`` does."""
+        worker: Any = ray_worker.global_worker
+        dead = GcsNodeInfo.GcsNodeState.DEAD
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=dead)
+        return tuple(node.hex() for node, info in found.items() if node.hex() in names and was_ended(info))
 
     def hosts(self) -> dict[str, str]:
         """Return the names of the pods or hosts of the live nodes, as ``nodes`` found them last."""

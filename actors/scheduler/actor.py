@@ -349,10 +349,21 @@ class Cortex:
         except Exception as error:  # any error of Ray while its head is unavailable: the last known nodes are kept
             _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
             return
-        self._overview.hosts = self._runtime.hosts()
+        hosts = self._overview.hosts = self._runtime.hosts()
         if found != self._nodes:
+            ended = await self._ended(set(self._nodes[0]) - set(found[0]))
             self._nodes = found
-            self._step(protocol.NodesChanged(self._runtime.monotonic_s(), *found))
+            at_s, now_s = self._runtime.monotonic_s(), self._runtime.now_s()
+            self._step(protocol.NodesChanged(at_s, *found, hosts, ended, now_s))
+
+    async def _ended(self, gone: set[str]) -> tuple[str, ...]:
+        """Return those of the nodes that were ended on purpose; none if that is not known."""
+        try:
+            async with asyncio.timeout(NODES_S):
+                return await self._runtime.ended_nodes(gone) if gone else ()
+        except Exception as error:  # any error of Ray while its head is unavailable
+            _log.debug("the cluster does not say how nodes ended: %s", type(error).__name__)
+            return ()
 
     async def _make_room(self) -> None:
         """Request cores for the members that would have work: the cores there are bound how many are started."""

@@ -91,6 +91,7 @@ class SchedulerStatus:
                 name: {"alive": node.alive, "drained_by": node.drained, "host": self.hosts.get(name, "")}
                 for name, node in state.nodes.items()
             },
+            "lost": {name: {"host": lost.host, "at_s": lost.now_s} for name, lost in state.lost.items()},
         }  # fmt: skip
 
 

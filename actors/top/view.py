@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -317,7 +318,18 @@ def nodes_table(seen: TopSnapshot) -> TopTable:
                        ("seen in", where_words(each, seen.at_s)))  # fmt: skip
             level = "warn" if state != "up" else _LEVELS.get(opened, "")
             rows.append(TableRow(_key(each, name), cells, level, tuple(pair for pair in details if pair[1])))
+        rows += _lost(each, seen)
     return TopTable("nodes", NODE_COLUMNS, tuple(rows), "")
+
+
+def _lost(seen: ClusterSnapshot, all_: TopSnapshot) -> Iterator[TableRow]:
+    """Yield a row for each node that was lost lately."""
+    lost, where = seen.status.get("lost", {}), where_words(seen, all_.at_s)
+    for name, one in lost.items():
+        why = f"{clock(one['at_s'])}, {span(max(0.0, all_.at_s - one['at_s']))} ago"
+        shown = node_words(name, {**seen.status["nodes"], **lost})
+        details = (("node", name), ("host", one["host"]), ("state", "lost"), ("why", f"at {why}"), ("seen in", where))
+        yield TableRow(_key(seen, name), (shown, "lost", "", "0", "0", "", f"at {why}", where), "bad", details)
 
 
 def _key(seen: ClusterSnapshot, name: str) -> str:

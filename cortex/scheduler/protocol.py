@@ -138,6 +138,12 @@ class NodesChanged(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     cores: int = 0
     """Cores of all nodes together: upper bound of branches, and of workers. 0: the bounds are unchanged."""
+    hosts: dict[str, str] = {}
+    """Names of their pods or hosts, by node."""
+    ended: tuple[str, ...] = ()
+    """Nodes that were ended on purpose: a missing node that is not among them is lost."""
+    now_s: float = 0.0
+    """Unix time of the change."""
 
 
 class ToolRunRequested(msgspec.Struct, frozen=True):

@@ -277,6 +277,19 @@ class NodeState(msgspec.Struct):
     alive: bool = True
     drained: str = ""
     """User who asked to drain it."""
+    host: str = ""
+    """Name of its pod or host; empty if it is not known."""
+
+
+class LostNode(msgspec.Struct, frozen=True):
+    """Node that was lost, and not drained or ended on purpose."""
+
+    host: str
+    """Name of its pod or host, else the node's own name."""
+    at_s: float
+    """Time of the loss, by the scheduler's clock."""
+    now_s: float
+    """Unix time of the loss."""
 
 
 class SchedulerState(msgspec.Struct):
@@ -320,6 +333,8 @@ class SchedulerState(msgspec.Struct):
     ended: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     """Incarnation and number of the last report of retired members, for late reports."""
     nodes: dict[str, NodeState] = msgspec.field(default_factory=dict)
+    lost: dict[str, LostNode] = msgspec.field(default_factory=dict)
+    """Nodes lost lately, the latest last (``supervision.LOST_S``, ``LOST_MAX``)."""
     branches: tuple[str, ...] = ()
     """Branches that take work, as last sent."""
     workers: tuple[str, ...] = ()

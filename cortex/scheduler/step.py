@@ -215,7 +215,7 @@ def _rare(state: SchedulerState, event: Event, out: list[Command]) -> None:
     elif isinstance(event, DrainMember):
         supervision.drain(state, event.who, event.subject)
     elif isinstance(event, NodesChanged):
-        supervision.nodes(state, event.names, event.cores, out)
+        supervision.nodes(state, event, out)
 
 
 def _started(state: SchedulerState, event: SchedulerStarted) -> None:

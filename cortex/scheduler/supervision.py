@@ -7,14 +7,23 @@ while, none without a job.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 import msgspec
 
 from cortex.scheduler import health, pools
-from cortex.scheduler.protocol import BreakerMoved, Command, KillMember, MemberDied, PingMember, RetireMember
+from cortex.scheduler.protocol import (
+    BreakerMoved,
+    Command,
+    KillMember,
+    MemberDied,
+    NodesChanged,
+    PingMember,
+    RetireMember,
+)
 from cortex.scheduler.reports import ProgressReport
-from cortex.scheduler.state import NEVER, Member, NodeState, SchedulerState
+from cortex.scheduler.state import NEVER, LostNode, Member, NodeState, SchedulerState
 from policies.failures import breaker, restart
 
 CHECK_S: Final = 1.0
@@ -30,6 +39,10 @@ EMPTY_S: Final = 2.0
 """Seconds without work after which a draining member is retired: calls on their way to it have arrived by then."""
 LISTING_S: Final = 2.0
 """Seconds after a restart before anything is started: live members are reported first."""
+LOST_S: Final = 900.0
+"""Seconds for which a lost node is told: long enough for whoever was woken to ask."""
+LOST_MAX: Final = 16
+"""Most lost nodes that are told, the latest: a rack, or a group of spot instances, goes at once."""
 
 _WORKING: Final = ("up", "draining")
 _WATCHED: Final = (*_WORKING, "retiring")
@@ -369,6 +382,10 @@ def passed(state: SchedulerState, out: list[Command]) -> None:
     for name, place in state.nodes.items():
         _moved(state, name, breaker.passed(state.settings.node, place.breaker, state.at_s), out)
         state.wake(breaker.due_at_s(place.breaker, state.at_s))
+    for name in [name for name, lost in state.lost.items() if state.at_s >= lost.at_s + LOST_S]:
+        del state.lost[name]
+    if state.lost:
+        state.wake(next(iter(state.lost.values())).at_s + LOST_S)
     if state.check_s <= state.at_s:
         check(state, out)
     elif state.check_s < NEVER:
@@ -376,21 +393,41 @@ def passed(state: SchedulerState, out: list[Command]) -> None:
     state.restaff = True
 
 
-def nodes(state: SchedulerState, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
+def nodes(state: SchedulerState, event: NodesChanged, out: list[Command]) -> None:
     """Take in the live nodes and their cores. Members on other nodes are gone."""
-    if cores:
-        own = state.settings
+    if event.cores:
+        own, cores = state.settings, event.cores
         state.settings = msgspec.structs.replace(own, branches_max=max(cores, own.branches_min, 1), workers_max=cores)
         state.resize = True
-    for name in names:
-        node_of(state, name)
-    gone = state.nodes.keys() - set(names)
+    gone = state.nodes.keys() - set(event.names)
+    _note_lost(state, gone, event)
+    for name in event.names:
+        state.nodes.setdefault(name, NodeState()).host = event.hosts.get(name, "")
     there = [(subject, one.node) for subject, one in state.members.items() if one.node in gone] if gone else []
     for subject, name in there:
         died(state, MemberDied(state.at_s, subject, name), out)
     for name in [name for name in state.nodes if name in gone]:
         del state.nodes[name]
     state.restaff = True
+
+
+def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> None:
+    """Keep nodes that are gone and were neither drained nor ended on purpose, and forget lost ones that are back.
+
+    A node that begins again has another name on the same host.
+    """
+    new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes}
+    for name, host in new.items():
+        back = [lost for lost, told in state.lost.items() if lost == name or (host and told.host == host)]
+        for lost in back[:1]:
+            del state.lost[lost]
+    for name in sorted(gone):
+        if not state.nodes[name].drained and name not in event.ended:
+            state.lost[name] = LostNode(state.nodes[name].host or name, state.at_s, event.now_s)
+    for name in list(state.lost)[:-LOST_MAX]:
+        del state.lost[name]
+    if state.lost:
+        state.wake(next(iter(state.lost.values())).at_s + LOST_S)
 
 
 def drain(state: SchedulerState, who: str, subject: str) -> None:

@@ -229,6 +229,15 @@ ALERTS = (
         "Branches on them kept dying, or an operator drained them. The cluster has less capacity; `cortex top` names them.",
     ),
     Alert(
+        "CortexNodeLost",
+        f"{level('cortex_node_lost_timestamp_seconds', labels=('namespace', 'cortex_node'))} > 0",
+        "0m",
+        "warning",
+        "Node {{ $labels.cortex_node }} was lost",
+        "It was lost at {{ $value | humanizeTimestamp }}, and was neither drained nor ended on purpose. Jobs go on elsewhere; "
+        "its calls in flight are asked again.",
+    ),
+    Alert(
         "CortexHeadLost",
         f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {GONE}",
         "2m",

@@ -156,6 +156,8 @@ class World:
     up: bool = True
     breaker: float | None = 0
     drained: int = 0
+    lost_s: float = 0.0
+    """Time at which a node was lost, if one was."""
     orphaned: int = 0
     restarts: int = 0
     lost_told: bool = True
@@ -199,6 +201,8 @@ class World:
         put(f"{prefix}cortex_nodes", 3 - self.drained, cortex_state="up", **own)
         if self.drained:
             put(f"{prefix}cortex_nodes", self.drained, cortex_state="drained", **own)
+        if self.lost_s:
+            put(f"{prefix}cortex_node_lost_timestamp_seconds", self.lost_s, cortex_node="pod-2", **own)
         put(f"{prefix}cortex_channels_orphaned", self.orphaned, **own)
         put(f"{prefix}cortex_restarts_total", self.restarts, cortex_role="branch", **own)
         if self.breaker is not None and running:

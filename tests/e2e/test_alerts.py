@@ -174,6 +174,12 @@ INCIDENTS: dict[str, list[Incident]] = {
         )
     ],
     "CortexNodeDrained": [Incident(_set("drained", 1), 15 * MINUTE, 11 * MINUTE, _back("drained", 0), MINUTE, subject="")],
+    "CortexNodeLost": [
+        Incident(
+            lambda world, s: setattr(world, "lost_s", world.lost_s or world.now_s), 15 * MINUTE, MINUTE, _back("lost_s", 0.0), MINUTE,
+            subject='cortex_node="pod-2"',
+        )
+    ],
     "CortexHeadLost": [
         Incident(_head_dies, 8 * MINUTE, 3 * MINUTE, _head_is_back, MINUTE, roads=(True,)),
         Incident(_head_dies, 12 * MINUTE, 3 * MINUTE, _head_is_back, MINUTE, made=_beside, roads=(True,)),  # one alert for it

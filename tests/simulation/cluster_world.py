@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from actors.common.process_owner import Owner
@@ -228,6 +228,9 @@ class SimRuntime:
 
     async def nodes(self) -> tuple[str, ...]:
         return tuple(node.name for node in self._world.nodes if node.up)
+
+    async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
+        return ()
 
     def hosts(self) -> dict[str, str]:
         return {}

@@ -238,7 +238,7 @@ def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
         *(("pool", text) for text in pools),
         ("branches", _staff(status, "branch")),
         ("workers", _staff(status, "worker")),
-        ("nodes", _nodes(status)),
+        ("nodes", _nodes(status, now_s)),
         ("seen", f"in its process, {age}" if seen.facts else f"the cortex of {seen.owner.cluster} was asked"),
     ]
 
@@ -276,7 +276,7 @@ def _staff(status: dict[str, Any], role: str) -> str:
     return "; ".join(lines)
 
 
-def _nodes(status: dict[str, Any]) -> str:
+def _nodes(status: dict[str, Any], now_s: float) -> str:
     """Return drained and lost nodes, and the count of the others; empty for a single healthy node."""
     nodes = status["nodes"]
     lines = []
@@ -285,5 +285,8 @@ def _nodes(status: dict[str, Any]) -> str:
             lines.append(f"{node_words(name, nodes)} drained by {node['drained_by']}")
         elif not node["alive"]:
             lines.append(f"{node_words(name, nodes)} gone")
-    well = len(nodes) - len(lines)
+    well, lost = len(nodes) - len(lines), status.get("lost", {})
+    for name, one in lost.items():
+        ago = span(max(0.0, now_s - one["at_s"]))
+        lines.append(f"{node_words(name, {**nodes, **lost})} lost at {clock(one['at_s'])}, {ago} ago")
     return "; ".join([f"{well:,} up", *lines]) if lines or len(nodes) > 1 else ""

@@ -226,6 +226,7 @@ class ClusterLog:
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
         self._limits: dict[str, int] = {}
+        self._lost: dict[str, str] = {}
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
         """Log the decisions of one step of the scheduler."""
@@ -261,12 +262,22 @@ class ClusterLog:
                                  subject=event.subject))  # fmt: skip
         elif isinstance(event, protocol.MemberReported):
             self._cut()
+        elif isinstance(event, protocol.NodesChanged):
+            self._nodes()
 
     def _moved(self, order: protocol.BreakerMoved) -> None:
         again = order.old == "half-open"  # a failed probe: already logged when the breaker first opened
         level = logging.WARNING if order.new == "open" and not again else logging.INFO
         words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
         _cluster.log(level, **log_arguments(words, event="breaker.moved", subject=order.subject, was=order.old))
+
+    def _nodes(self) -> None:
+        now = {name: lost.host for name, lost in self._state.lost.items()}
+        for name, host in now.items() - self._lost.items():
+            _cluster.warning(**log_arguments("a node is lost", event="node.lost", node=name, host=host))
+        for name, host in self._lost.items() - now.items():
+            _cluster.info(**log_arguments("a lost node is told no more", event="node.back", node=name, host=host))
+        self._lost = now
 
     def _cut(self) -> None:
         for name, pool in self._state.pools.items():

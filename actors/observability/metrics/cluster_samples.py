@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from actors.observability.metrics.instruments import POOL, ROLE, STATE, SUBJECT, SUBJECT_KIND
+from actors.observability.metrics.instruments import NODE, POOL, ROLE, STATE, SUBJECT, SUBJECT_KIND
 from actors.observability.metrics.samples import Labels, NumberSample
 from cortex.scheduler.state import RouteState, SchedulerState
 from policies.failures.breaker import Breaker, BreakerState
@@ -38,8 +38,12 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
     for (role, phase), count in Counter((one.role, one.state) for one in state.members.values()).items():
         yield NumberSample("cortex.members", ((ROLE, role), (STATE, phase)), count)
     nodes = Counter("drained" if node.drained else "up" if node.alive else "down" for node in state.nodes.values())
+    if state.lost:
+        nodes["lost"] = len(state.lost)
     for phase, count in nodes.items():
         yield NumberSample("cortex.nodes", ((STATE, phase),), count)
+    for host, at_s in {lost.host: lost.now_s for lost in state.lost.values()}.items():
+        yield NumberSample("cortex.node.lost.timestamp", ((NODE, host),), at_s)
 
 
 def _of_breaker(own: Labels, breaker: Breaker, used: bool) -> Iterator[NumberSample]:

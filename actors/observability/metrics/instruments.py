@@ -129,6 +129,7 @@ _TABLE: Final = (
     Instrument("cortex.kills", "counter", "{kill}", "Actors ended by force"),
     Instrument("cortex.members", "sum", "{actor}", "Branches and workers, by state"),
     Instrument("cortex.nodes", "sum", "{node}", "Nodes, by state"),
+    Instrument("cortex.node.lost.timestamp", "gauge", "s", "Loss of a node, Unix time; told for 15 minutes at most"),
     Instrument("cortex.channels.orphaned", "sum", "{channel}", "Channels of jobs whose lease has expired"),
 )  # fmt: skip
 
@@ -154,6 +155,8 @@ SUBJECT: Final = "cortex.subject"
 SUBJECT_KIND: Final = "cortex.subject.kind"
 ROLE: Final = "cortex.role"
 STATE: Final = "cortex.state"
+NODE: Final = "cortex.node"
+"""Name of a node's pod or host."""
 OVERFLOW: Final = "otel.metric.overflow"
 """Attribute, ``true``, of the series that stands for all merged series, as in OpenTelemetry's specification of
 cardinality limits."""

@@ -38,7 +38,7 @@ class Ground:
         self._ports = tools.free_port(), tools.free_port()
         self.record, self._cause = Recording(), 0
         stack.callback(self.record.close)
-        ends = ("metrics", "--metrics-listen", f"127.0.0.1:{self._ports[1]}")
+        ends = ("metrics", "--create", "--metrics-listen", f"127.0.0.1:{self._ports[1]}")
         stack.enter_context(tools.running([*CORTEX, *ends], folder / "ends.log", env=environment(), cwd=folder))
         self._settings, port = settings, tools.free_port()
         self._provider = stack.enter_context(ExitStack())

@@ -50,6 +50,7 @@ INCIDENTS = (
     Incident("PostgreSQL away", "", "cortex: cannot use the database …: …; start it, or correct the address: jobs that run wait for it, 15 minutes at most, and go on by themselves",
              "`job.waits` warning, then `job.goes_on`",
              "[PostgreSQL](#postgresql)", "CortexDatabaseAway", 3),
+    Incident("node lost", "nodes", "…up; … lost at …, … ago", "`node.lost` warning", "[CortexNodeLost](#cortexnodelost)", "CortexNodeLost", 1),
     Incident("head of the Ray lost", "waits",
              "no Ray answers at …: its command waits 45 s for the head, then ends, resumable", "none",
              "start the head again; what waits goes on if it kept its state, else [CortexHeadLost](#cortexheadlost)", "CortexHeadLost", 3),

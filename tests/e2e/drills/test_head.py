@@ -57,9 +57,9 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
             tools.until(lambda: not told("cortex_"), TOLD_S, "nothing is told of the job any more")
             place.caused()
             place.drill(GONE)
-            told = place.log.read_text()
-            assert "to go on: cortex resume mine" in told
-            assert "The program will terminate" not in told, "Ray ended the process"
+            text = place.log.read_text()
+            assert "to go on: cortex resume mine" in text
+            assert "The program will terminate" not in text, "Ray ended the process"
             jobs = cortex("jobs")
             assert "interrupted: its head is lost; resumable" in jobs.out
             assert like("…no Ray answers at …: 1 job rests, nothing is lost: cortex resume mine…", jobs.err)

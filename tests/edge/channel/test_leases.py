@@ -46,6 +46,18 @@ def test_a_node_of_the_status_has_the_name_of_its_pod() -> None:
     act(play)
 
 
+def test_a_lost_node_of_the_status_has_its_pod_and_its_time_and_one_that_was_ended_is_none() -> None:
+    async def play(world: World) -> None:
+        cortex = world.start()
+        world.living = ("a", "b", "c")
+        assert (await cortex.status())["lost"] == {}
+        world.living, world.ended = ("a",), {"c"}
+        assert (await cortex.status())["lost"] == {"b": {"host": "pod-b", "at_s": world.now_s()}}
+        assert (await cortex.status("no job"))["lost"].keys() == {"b"}
+
+    act(play)
+
+
 def test_a_memo_from_before_an_order_to_forget_is_not_given_back() -> None:
     async def play(world: World) -> None:
         world.start()

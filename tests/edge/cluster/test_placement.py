@@ -7,7 +7,17 @@ import asyncio
 import pytest
 from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 
-from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied, turn_of
+from actors.cluster.placement import (
+    awaited,
+    host_address,
+    host_name,
+    in_turn,
+    selector,
+    shapes,
+    tied,
+    turn_of,
+    was_ended,
+)
 from tests.edge.support.lease_fixture import World, act
 
 
@@ -50,6 +60,19 @@ def test_what_models_wrote_waits_for_its_node_rather_than_run_beside_the_key():
 )
 def test_a_node_has_the_name_of_its_pod_else_of_its_host(told: dict[str, str], name: str):
     assert host_name(GcsNodeInfo(**told)) == name
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended"),
+    [
+        ("UNSPECIFIED", False), ("UNEXPECTED_TERMINATION", False), ("EXPECTED_TERMINATION", True),
+        ("AUTOSCALER_DRAIN_PREEMPTED", True), ("AUTOSCALER_DRAIN_IDLE", True),
+    ],
+)  # fmt: skip
+def test_a_node_that_ray_was_told_to_end_is_not_lost(reason: str, ended: bool) -> None:
+    node = GcsNodeInfo()
+    node.death_info.reason = node.death_info.DESCRIPTOR.enum_types_by_name["Reason"].values_by_name[reason].number
+    assert was_ended(node) == ended
 
 
 def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():

@@ -19,7 +19,7 @@ from actors.observability.logs.otlp_export import OtlpLogHandler
 from actors.observability.wiring import TelemetryParts, of_environ
 from actors.providers.credentials.credential import Credential
 from cortex.scheduler import protocol
-from cortex.scheduler.state import Member, PoolState, SchedulerState
+from cortex.scheduler.state import LostNode, Member, PoolState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Limits, Route
@@ -259,13 +259,20 @@ def test_what_the_cortex_does_is_told(written):
     log.step(protocol.MemberDied(3.0, "branch:1", "n"), [])
     log.step(protocol.PoolCapped(4.0, "ann", "p", PoolCaps(concurrency=3)), [])
     log.step(protocol.DrainMember(5.0, "bob", "n"), [])
+    state.lost["n"] = LostNode("pod-n", 5.0, 1e9)
+    log.step(protocol.NodesChanged(5.0, ()), [])
+    state.lost.clear()
+    log.step(protocol.NodesChanged(6.0, ("n",)), [])
     assert messages(written) == [
         "a limit was cut", "a breaker opened", "a breaker is half open", "a breaker closed",
         "an actor is ended by force", "an actor is started again", "an actor is started",
         "a job is stopped: its channel keeps dying", "an actor is gone", "a pool was bounded by hand",
-        "a drain of a node or an actor was requested",
+        "a drain of a node or an actor was requested", "a node is lost", "a lost node is told no more",
     ]  # fmt: skip
     entries = lines(written)
+    assert [(line["event"], line["level"], line["host"]) for line in entries[-2:]] == [
+        ("node.lost", "warning", "pod-n"), ("node.back", "info", "pod-n"),
+    ]  # fmt: skip
     assert (entries[0]["limit"], entries[0]["was"]) == (20, 40)
     log.step(protocol.TimePassed(6.0), [protocol.BreakerMoved("route:r", "half-open", "open", "2 of 2 probes failed")])
     assert [line["level"] for line in lines(written) if line["message"] == "a breaker opened"] == ["warning", "info"]

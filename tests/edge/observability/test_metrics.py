@@ -27,7 +27,7 @@ from actors.observability.metrics.scrape_server import ListenError, ScrapeServer
 from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
-from cortex.scheduler.state import NodeState, PoolState, RouteState, SchedulerState
+from cortex.scheduler.state import LostNode, NodeState, PoolState, RouteState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Limits
@@ -306,6 +306,18 @@ def test_breakers_count_how_often_they_opened_and_probed():
     found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r") == 1
     assert of(found, "cortex_probes_total", cortex_subject="r") == 1
+
+
+def test_a_lost_node_is_told_by_its_host_with_the_time_of_its_loss():
+    state = SchedulerState()
+    state.nodes["a"] = NodeState()
+    assert not any("lost" in name for name, _ in found_in(MetricSamples(0.0, list(of_cluster(state)))))
+    for name, host, at_s in (("b", "pod-b", 1e9), ("c", "vm", 1e9 + 5), ("d", "vm", 1e9 + 9)):
+        state.lost[name] = LostNode(host, 1.0, at_s)
+    found = found_in(MetricSamples(0.0, list(of_cluster(state))))
+    assert of(found, "cortex_nodes", cortex_state="lost") == 3
+    assert of(found, "cortex_node_lost_timestamp_seconds", cortex_node="pod-b") == 1e9
+    assert of(found, "cortex_node_lost_timestamp_seconds", cortex_node="vm") == 1e9 + 9, "the latest on a host"
 
 
 # -- the bound -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -94,6 +94,8 @@ class World:
         self.born = self.room = 0
         self.living: tuple[str, ...] | None = ()
         """Nodes; None: the cluster does not tell."""
+        self.ended: set[str] = set()
+        """Nodes that were ended on purpose."""
         self.wanted_room: list[tuple[int, int]] = []
         self.notes = LocalNotes()
         self.telemetry = NullObserver()
@@ -107,6 +109,9 @@ class World:
         self.born += 1
         return f"{name}.{self.born}"
 
+    def now_s(self) -> float:
+        return 1e9 + self.monotonic_s()
+
     def monotonic_s(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -117,6 +122,9 @@ class World:
         if self.living is None:
             raise ConnectionError("the head is away")
         return self.living
+
+    async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
+        return tuple(sorted(self.ended & set(names)))
 
     def hosts(self) -> dict[str, str]:
         return {node: f"pod-{node}" for node in self.living or ()}

@@ -12,6 +12,7 @@ from actors.cli.inspection.job_status import _live
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.process_owner import Owner
+from actors.common.units import clock
 from actors.driver.live_status import LiveStatus
 
 IDS = ("ab" * 28, "cd" * 28, "ef" * 28)
@@ -45,6 +46,17 @@ def test_a_node_of_the_status_is_called_by_its_pod_or_host(hosts: tuple[str | No
     lines = _lines(_nodes(*hosts))
     assert lines["nodes"] == f"1 up; {name} drained by ann"
     assert lines["breaker"] == f"node {name}: open (3 deaths)"
+
+
+def test_a_lost_node_of_the_status_is_called_by_its_host_with_its_time() -> None:
+    status = {"breakers": {}, "pools": {}, "staff": {}, "nodes": _nodes("vm", "vm")}
+    status["nodes"][IDS[0]]["drained_by"] = ""
+    status["lost"] = {IDS[2]: {"host": "pod-7", "at_s": 60.0}}
+    lines = dict(_live(LiveStatus(owner=OWNER, at_s=0.0, facts={}, cortex=status), 100.0))
+    assert lines["nodes"] == f"2 up; pod-7 lost at {clock(60.0)}, 40.0 s ago"
+    status["lost"] = {IDS[2]: {"host": "vm", "at_s": 60.0}}
+    lines = dict(_live(LiveStatus(owner=OWNER, at_s=0.0, facts={}, cortex=status), 100.0))
+    assert "vm (efefefefefef…) lost at" in lines["nodes"], "its host lives"
 
 
 def test_a_node_to_drain_is_found_by_its_pod_or_host_and_by_its_id() -> None:

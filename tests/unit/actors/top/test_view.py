@@ -127,6 +127,15 @@ def test_who_drained_a_node_and_what_became_of_its_branches():
     assert {row.level for row in _table(shown, "actors").rows[:2]} == {"warn"}
 
 
+def test_a_lost_node_has_a_row_that_says_when():
+    shown = cluster()
+    shown.status["lost"] = {"ef" * 28: {"host": "pod-7", "at_s": NOW_S - 60}}
+    rows = _table(screen(seen(job(), clusters=(shown,))), "nodes").rows
+    assert [row.level for row in rows] == ["", "bad"]
+    assert rows[1].cells[:2] == ("pod-7", "lost")
+    assert rows[1].cells[6].endswith(", 1m00s ago")
+
+
 def test_a_node_is_shown_by_the_name_of_its_pod_and_told_by_its_id_where_a_host_has_several():
     pod, other = "cortex-branch-worker-x7k2p", "cd" * 28
     one = {"alive": True, "drained_by": "", "host": pod}

@@ -1,0 +1,50 @@
+"""A node of a Ray is lost: `cortex status` and `cortex top` name it and say when, one alert does, and the job goes on; a node
+that is told to end is not lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from actors.cluster.orphan_cleanup import below
+from tests.cli.cli_runner import Done, cortex, until
+from tests.cluster.cluster_processes import another_node, ray_head
+from tests.e2e.drills.ground import ground
+
+__all__ = ["cortex"]
+pytestmark = pytest.mark.release
+POD = "cortex-branch-worker-x7k2p"
+AWAY_S = 40.0
+"""Seconds in which Ray, its health checks and the cortex find that a node is gone."""
+
+
+def test_a_node_that_is_lost_and_back_and_then_told_to_end(
+    tmp_path: Path, cortex: Callable[..., Done], promtool: str
+) -> None:
+    with ground(tmp_path, cortex, "latency_ms=1000", "latency_spread=0") as place, ray_head() as head:
+        with another_node(head, RAY_CLOUD_INSTANCE_ID=POD) as lost:
+            place.begin(20_000, "--concurrency", 8, "--cluster", head.address)
+            until(lambda: place.status().get("nodes", "") == "2 up")
+            place.quiet()
+            for pid, _ in below(lost.pid):
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: "lost" in place.status().get("nodes", ""), AWAY_S)  # Ray waits for some health checks
+            place.caused()
+            assert place.drill("node lost")["nodes"].startswith(f"1 up; {POD} lost at ")
+        (seen,) = json.loads(cortex("top", "--once", "--json").out)["clusters"]
+        assert [told["host"] for told in seen["lost"].values()] == [POD]
+        with another_node(head, RAY_CLOUD_INSTANCE_ID=POD) as back:
+            until(lambda: place.status().get("nodes", "") == "2 up", AWAY_S)
+            os.kill(back.pid, signal.SIGTERM)
+            until(lambda: "nodes" not in place.status(), AWAY_S)
+        before = place.done()
+        until(lambda: place.done() > before + 8)
+        place.judge(promtool)
+        logs = "".join(path.read_text() for path in head.folder.glob("session_2*/logs/worker-*"))
+        assert '"event":"node.lost"' in logs
+        assert POD in logs

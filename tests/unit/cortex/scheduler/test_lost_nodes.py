@@ -1,0 +1,101 @@
+"""A node that is lost is told for a while, with its host and its time; one that was drained or ended on purpose is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cortex.scheduler.protocol import DrainMember, NodesChanged, TimePassed
+from cortex.scheduler.supervision import LOST_MAX, LOST_S
+from tests.support.fake_job_channels import Town, settings
+
+UNIX_S = 1.8e9
+
+
+def _town(*names: str) -> Town:
+    town = Town(settings(10))
+    town.after(1.0)
+    _change(town, *names)
+    return town
+
+
+def _change(town: Town, *names: str, ended: tuple[str, ...] = (), on: str = "") -> None:
+    """Let these be the nodes, each on a host of its own or all on one."""
+    hosts = {name: on or f"pod-{name}" for name in names}
+    town.tell(NodesChanged(town.at_s, names, 0, hosts, ended, UNIX_S + town.at_s))
+
+
+def _lost(town: Town) -> dict[str, str]:
+    return {name: lost.host for name, lost in town.state.lost.items()}
+
+
+def test_a_lost_node_is_told_with_its_host_and_its_time() -> None:
+    town = _town("a", "b")
+    assert _lost(town) == {}
+    town.after(9.0)
+    _change(town, "a")
+    assert _lost(town) == {"b": "pod-b"}
+    assert town.state.lost["b"].now_s == UNIX_S + town.at_s
+    assert set(town.state.nodes) == {"a"}, "it takes no work"
+
+
+def test_a_node_without_a_host_is_told_by_its_own_name() -> None:
+    town = Town(settings(10))
+    town.tell(NodesChanged(town.at_s, ("a", "b")))
+    town.tell(NodesChanged(town.at_s, ("a",)))
+    assert _lost(town) == {"b": "b"}
+
+
+@pytest.mark.parametrize("how", ["drained", "ended", "both"])
+def test_a_node_that_was_drained_or_ended_on_purpose_is_not_lost(how: str) -> None:
+    town = _town("a", "b")
+    if how != "ended":
+        town.tell(DrainMember(town.at_s, "ann", "b"))
+    _change(town, "a", ended=("b",) if how != "drained" else ())
+    assert _lost(town) == {}
+
+
+@pytest.mark.parametrize(("after_s", "told"), [(LOST_S - 1, True), (LOST_S, False)])
+def test_a_lost_node_is_forgotten_after_its_time_by_a_wake_of_its_own(after_s: float, told: bool) -> None:
+    town = _town("a", "b")
+    _change(town, "a")
+    assert town.state.due_s <= town.at_s + LOST_S
+    town.after(after_s)
+    town.tell(TimePassed(town.at_s))
+    assert ("b" in _lost(town)) == told
+    if told:
+        assert town.state.due_s <= town.at_s + 1, "the next step has not forgotten the wake"
+
+
+@pytest.mark.parametrize(
+    ("back", "on", "left"),
+    [
+        ("b", "pod-b", set()),  # the network is mended: Ray takes it back under its name
+        ("c", "pod-b", set()),  # a Ray that is started again on its host has another name
+        ("c", "pod-c", {"b"}),  # another node
+        ("c", "", {"b"}),
+    ],
+)
+def test_a_lost_node_that_is_back_is_told_no_more(back: str, on: str, left: set[str]) -> None:
+    town = _town("a", "b")
+    _change(town, "a")
+    hosts = {"a": "pod-a", **({back: on} if on else {})}
+    town.tell(NodesChanged(town.at_s, ("a", back), 0, hosts, (), UNIX_S))
+    assert set(_lost(town)) == left
+
+
+def test_of_several_nodes_on_one_host_each_that_is_back_is_one() -> None:
+    town = Town(settings(10))
+    _change(town, "a", "b", "c", on="vm")
+    _change(town, "a", on="vm")
+    assert set(_lost(town)) == {"b", "c"}, "a, which lived all along on that host, is not one of them come back"
+    _change(town, "a", "d", on="vm")
+    assert len(_lost(town)) == 1
+
+
+def test_the_latest_are_told_where_many_are_lost() -> None:
+    names = [f"n{number:02}" for number in range(LOST_MAX + 5)]
+    town = _town("a", *names)
+    for number in range(len(names)):
+        town.after(1.0)
+        _change(town, "a", *names[number + 1 :])
+    assert list(_lost(town)) == names[-LOST_MAX:]
