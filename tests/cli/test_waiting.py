@@ -370,6 +370,15 @@ def test_what_to_do_stands_behind_why(said, advice):
     assert re.search(advice, _why(said))
 
 
+def test_a_deadline_says_what_no_reply_came_from():
+    k = _k(OTHER, outcome="partial", why="deadline: 2026-12-01 00:00 UTC has passed")
+    wanted = "deadline: 2026-12-01 00:00 UTC has passed; no reply from haiku at gateway:8080: no connection; resume with a later --deadline"
+    k.shares[1].failing = Failure(FailureKind.TRANSIENT, "no connection")
+    assert why(JobStatus(facts=summary(k), state=Path())) == wanted
+    k.why = "cap: all of it is used"
+    assert "no connection" not in why(JobStatus(facts=summary(k), state=Path()))
+
+
 def test_a_drain_and_a_cancel_need_no_advice():
     assert _why("drain: by ann") == "drained by ann: calls in flight were finished"
     assert _why("cancel: by ann", "cancelled") == "cancelled by ann"

@@ -253,8 +253,15 @@ def why(status: JobStatus) -> str:
     text = text.replace(f"{plain} ", f"{status.command('resume')} ")
     until_s = status.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
+    failing = _failing(status) if text.startswith("deadline:") else []
     advice = _advice(text, str(status.facts["route"]))
-    return "; ".join([text.rstrip("."), *times, *([advice] if advice else [])])
+    return "; ".join([text.rstrip("."), *failing, *times, *([advice] if advice else [])])
+
+
+def _failing(status: JobStatus) -> list[str]:
+    """Return what the first route that fails has failed by since its last reply; empty if none does."""
+    failing = [each for each in status.facts["routes"] if each["failing"]]
+    return [f"{each['lacks']} from {each['route']}: {each['failing']}" for each in failing[:1]]
 
 
 def _advice(text: str, route: str) -> str:
