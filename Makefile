@@ -57,7 +57,7 @@ e2e: $(VENV)/.installed-e2e-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
-	@.ci/debian ip=iproute2 chromium=chromium
+	@.ci/debian ip=iproute2 chromium=chromium buildah=buildah debootstrap=debootstrap
 	@.ci/apart $(VENV)-phoenix $(PY) "arize-phoenix>=20.26.1"
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) -m tests.simulation --soak $(SEEDS)
