@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e import tools
+from tests.support.ports import free_port
 from tests.support.repository_rules import ROOT
 
 KEY = "sk-ant-for-nobody"
@@ -35,7 +36,7 @@ def cortex(*words: object, log: Path, **more: str) -> Iterator[subprocess.Popen[
 @contextmanager
 def provider(log: Path, *settings: str, port: int = 0, **faults: float) -> Iterator[str]:
     """A simulated provider; where it listens. ``settings``: ``NAME=VALUE``; ``faults``: share of requests."""
-    port = port or tools.free_port()
+    port = port or free_port()
     words = ["simulate", "--port", port]
     words += [word for name, share in faults.items() for word in ("--fault", f"{name}={share}")]
     words += [word for setting in settings for word in ("--set", setting)]

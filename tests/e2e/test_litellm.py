@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import background_jobs, tools
+from tests.support.ports import free_port
 
 ROWS = 60
 MODEL = "gpt-5-mini"
@@ -51,7 +52,7 @@ def gateway(litellm: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "general_settings": {"master_key": KEY},
         }  # fmt: skip
         config.write_text(json.dumps(settings))  # JSON is YAML
-        port = tools.free_port()
+        port = free_port()
         command = [litellm, "--config", config, "--host", "127.0.0.1", "--port", str(port)]
         own = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON"))}
         with tools.running(command, log, env={**own, **QUIET}, cwd=folder) as child:

@@ -29,6 +29,7 @@ from actors.report.aggregate import fold
 from k8s.boards.jobs import COST, DONE, EXPECTED
 from k8s.boards.queries import OF_JOBS, in_all, level
 from tests.e2e import background_jobs, tools
+from tests.support.ports import free_port
 
 ROWS, STILL_AFTER, FAILED_EVERY = 120, 50, 9
 CALLS = f"({in_all('cortex_calls_total', OF_JOBS, over='cortex_outcome')} + {level('cortex_calls_open', OF_JOBS)})"
@@ -144,7 +145,7 @@ def _still(port: int) -> bool:
 @pytest.mark.parametrize("shards", [1, 4])
 def test_all_four_say_the_same_while_a_job_runs_and_after_it(prometheus: str, tmp_path: Path, shards: int) -> None:
     rows, state = background_jobs.requests(tmp_path / "in.jsonl", ROWS), tmp_path / "state"
-    port, server, ends = tools.free_port(), tools.free_port(), tools.free_port()
+    port, server, ends = free_port(), free_port(), free_port()
     targets = [{"targets": [f"127.0.0.1:{port}", f"127.0.0.1:{ends}"]}]
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},

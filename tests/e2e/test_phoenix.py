@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import background_jobs, tools
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.release  # its own start takes a minute; the same spans are checked without it
 
@@ -35,10 +36,10 @@ QUIET = {
 def viewer(phoenix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a fresh Phoenix listens."""
     folder = tmp_path_factory.mktemp("phoenix")
-    port = tools.free_port()
+    port = free_port()
     places = {
         "PHOENIX_WORKING_DIR": str(folder), "PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": str(port),
-        "PHOENIX_GRPC_PORT": str(tools.free_port()),
+        "PHOENIX_GRPC_PORT": str(free_port()),
     }  # fmt: skip
     log = folder / "phoenix.log"
     with tools.running([phoenix, "serve"], log, env={**os.environ, **QUIET, **places}, cwd=folder) as child:

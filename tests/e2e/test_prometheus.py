@@ -25,6 +25,7 @@ from k8s.boards.alerts import ALERTS, RECORDED
 from k8s.boards.queries import metrics_in
 from tests.e2e import background_jobs, tools
 from tests.e2e import ray_metrics_page as as_ray
+from tests.support.ports import free_port
 from tests.support.repository_rules import ROOT
 
 RULES = ROOT / "k8s" / "prometheus" / "cortex-rules.yaml"
@@ -122,7 +123,7 @@ def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         often = {"throttled": 0.06, "overloaded": 0.03, "reset": 0.03, "slow_drip": 0.02, "billing": 0.0}
         fails = stack.enter_context(background_jobs.provider(folder / "a.log", *slow, "drip_s=2", **_some(often)))
         breaks = stack.enter_context(background_jobs.provider(folder / "b.log", *slow, overloaded=0.85))
-        ports = {name: tools.free_port() for name in ("capped", "broken", "voting")}
+        ports = {name: free_port() for name in ("capped", "broken", "voting")}
         for name, words in _jobs(folder, fails, breaks, ports).items():
             log = folder / f"{name}.log"
             words = [*words, "--job", name, "--metrics-listen", f"127.0.0.1:{ports[name]}"]
@@ -130,7 +131,7 @@ def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             page = f"http://127.0.0.1:{ports[name]}/metrics"
             tools.until(lambda page=page: b"cortex_" in _page(page), 30, f"the metrics of {name}", child, log)
         ports["as ray"] = stack.enter_context(as_ray.port_of(f"http://127.0.0.1:{ports['capped']}/metrics"))
-        port = tools.free_port()
+        port = free_port()
         log = folder / "prometheus.log"
         command = [prometheus, f"--config.file={_config(folder, ports)}", f"--storage.tsdb.path={folder / 'tsdb'}"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage", "--log.level=warn"]

@@ -14,6 +14,7 @@ import pytest
 from tests.cluster import cluster_processes
 from tests.e2e import tools
 from tests.edge.support.metered_job import Found, of, parsed
+from tests.support.ports import free_port
 
 ROWS = 600
 RAYS_OWN = {"Component", "NodeAddress", "SessionName", "Version", "WorkerId"}
@@ -47,8 +48,8 @@ def test_rays_own_port_shows_the_series_of_the_drivers_page_and_forgets_them(tmp
         importlib.import_module("ray.dashboard.optional_deps")
     except ImportError as error:
         pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
-    port, mine = tools.free_port(), tools.free_port()
-    words = ("--head", f"--port={tools.free_port()}", f"--metrics-export-port={port}", "--num-cpus=2")
+    port, mine = free_port(), free_port()
+    words = ("--head", f"--port={free_port()}", f"--metrics-export-port={port}", "--num-cpus=2")
     quiet = ("--include-dashboard=false", "--disable-usage-stats")
     with cluster_processes._ray(*words, *quiet):
         address = words[1].removeprefix("--port=")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -50,12 +49,6 @@ def in_venv(variable: str, command: str, package: str) -> str:
             f"{MISSING}{command}. `make e2e` installs it; or: pip install {package}, in an environment of its own"
         )
     return found
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tests.cli.cli_runner import Done, environment, until
 from tests.e2e import background_jobs, tools
 from tests.e2e.drills.incidents import named, says
 from tests.e2e.drills.recorded import Recording
+from tests.support.ports import free_port
 
 CORTEX = (sys.executable, "-m", "actors.cli")
 NAMED_S = 15.0
@@ -35,12 +36,12 @@ class Ground:
         self.folder, self._cortex, self._stack = folder, cortex, stack
         self.key_file = folder / "key"
         self.write_key("sk-ant-first")
-        self._ports = tools.free_port(), tools.free_port()
+        self._ports = free_port(), free_port()
         self.record, self._cause = Recording(), 0
         stack.callback(self.record.close)
         ends = ("metrics", "--create", "--metrics-listen", f"127.0.0.1:{self._ports[1]}")
         stack.enter_context(tools.running([*CORTEX, *ends], folder / "ends.log", env=environment(), cwd=folder))
-        self._settings, port = settings, tools.free_port()
+        self._settings, port = settings, free_port()
         self._provider = stack.enter_context(ExitStack())
         self.url = f"http://127.0.0.1:{port}"
         self.provider_begins()

@@ -22,6 +22,7 @@ from tests.cluster.cluster_processes import ray_head
 from tests.e2e import tools
 from tests.e2e.drills.ground import ground
 from tests.e2e.drills.incidents import like, named, says
+from tests.support.ports import free_port
 
 __all__ = ["cortex"]
 pytestmark = pytest.mark.release
@@ -37,7 +38,7 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
         importlib.import_module("ray.dashboard.optional_deps")
     except ImportError as error:
         pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
-    port = tools.free_port()
+    port = free_port()
     metered = (f"--metrics-export-port={port}",)
     with ground(tmp_path, cortex, "latency_ms=500", "latency_spread=0") as place:
         page = place.record.scrape(f"http://127.0.0.1:{port}/metrics", ray_io_cluster="c1", instance="head")
