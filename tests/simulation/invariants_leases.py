@@ -274,7 +274,10 @@ class LeasesWatch(Observer):
                     for job, name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.PermitsGranted) and not k.terms.routes[event.route].batched:
-                    self._taken(*names[event.route], 0 if k.outcome else event.permits, event.generation)
+                    may = event.permits
+                    if event.starts >= 0:  # it begins no more than that, whatever its permits
+                        may = min(may, k.shares[event.route].in_flight + event.starts)
+                    self._taken(*names[event.route], 0 if k.outcome else may, event.generation)
                     self._told_cap(*names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.ReplyRecalled, events.Opened)):
                     self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
