@@ -237,9 +237,9 @@ class Branch:
             self._credentials.request(job, peers)
         return {"incarnation": self.incarnation, "phase": self._phase(), "armed": armed}
 
-    async def ping(self) -> tuple[str, str]:
-        """Return incarnation and node; an answer shows that the event loop runs."""
-        return self.incarnation, self._runtime.node()
+    async def ping(self) -> tuple[str, str, tuple[str, ...]]:
+        """Return incarnation, node, and the jobs with calls under way; an answer shows that the event loop runs."""
+        return self.incarnation, self._runtime.node(), tuple(job for job, calls in self._calls.items() if calls)
 
     async def drain(self) -> None:
         """Accept no more calls. Return when all calls have ended and their events are on their channels' disks."""

@@ -74,6 +74,8 @@ class Cortex:
         self._watch_task: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
+        self._found = False
+        """True once the members that an earlier incarnation started have told whose calls they have."""
         self._awaited: set[str] = set()
         """Jobs that may hold a share, and have not reported since the restart."""
         self._step(protocol.SchedulerStarted(runtime.monotonic_s(), self.incarnation))
@@ -96,10 +98,17 @@ class Cortex:
 
     async def _adopt(self, finding: asyncio.Task[None]) -> None:
         """Find the live members, and ask every channel to join again. Once all have joined, no unknown share can be
-        held.
+        held. The channel of a job may have ended while branches have calls of it: that job is waited for as well, until
+        its next channel joins, or its lease has run out.
         """
-        await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
+        channels = [self._call_back(job) for job in sorted(self._awaited)]
+        await asyncio.gather(self._count_in(finding), *channels)
         self._all_rejoined()
+
+    async def _count_in(self, finding: asyncio.Task[None]) -> None:
+        await finding
+        self._awaited |= self._supervisor.found_jobs - self._state.jobs.keys()
+        self._found = True
 
     async def newest_epoch(self, job: str) -> int:
         """Return the highest epoch of a job of this name that has claimed anything; 0 if none is known."""
@@ -117,7 +126,7 @@ class Cortex:
         self._all_rejoined()
 
     def _all_rejoined(self) -> None:
-        if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
+        if not self._awaited and self._found and self._state.silent_until_s > self._state.at_s:
             self._step(protocol.AllRejoined(self._runtime.monotonic_s()))
 
     # -- messages -----------------------------------------------------------------------------------------------------

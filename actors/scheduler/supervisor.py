@@ -28,6 +28,8 @@ class Supervisor:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: dict[str, str] = {}
         """Incarnations of the members that have answered, by name."""
+        self.found_jobs: set[str] = set()
+        """Jobs whose calls were under way at members that an earlier cortex had started."""
 
     def carry_out(
         self, order: protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
@@ -80,7 +82,7 @@ class Supervisor:
         try:
             async with asyncio.timeout(BIRTH_S):
                 await self._runtime.start_actor(role, name, avoid=avoid)
-                incarnation, node = await self._answer(name)
+                incarnation, node, _ = await self._answer(name)
         except (PeerGone, ClusterError):
             self._died(name, gone=True)
         except Exception:  # unavailable, too slow, or an error of the cluster: to be tried again
@@ -88,11 +90,11 @@ class Supervisor:
         else:
             self._here(name, incarnation, node)
 
-    async def _answer(self, name: str) -> tuple[str, str]:
+    async def _answer(self, name: str) -> tuple[str, str, tuple[str, ...]]:
         while True:
             try:
-                incarnation, node = await self._runtime.peer(name).ask("ping")
-                return str(incarnation), str(node)
+                incarnation, node, *jobs = await self._runtime.peer(name).ask("ping")
+                return str(incarnation), str(node), tuple(jobs[0]) if jobs else ()
             except PeerUnavailable:
                 await asyncio.sleep(AGAIN_S)
 
@@ -106,7 +108,7 @@ class Supervisor:
         """
         try:
             async with asyncio.timeout(PING_S):
-                incarnation, _ = await self._runtime.peer(name).ask("ping")
+                incarnation, *_ = await self._runtime.peer(name).ask("ping")
         except PeerGone:
             self._died(name, gone=True)
         except (PeerUnavailable, TimeoutError):
@@ -128,12 +130,13 @@ class Supervisor:
         """Wait for the first answer of a member that is alive, or is being restarted by the cluster."""
         try:
             async with asyncio.timeout(BIRTH_S):
-                incarnation, node = await self._answer(name)
+                incarnation, node, jobs = await self._answer(name)
         except PeerGone:
             self._died(name, gone=True)
         except TimeoutError:
             self._died(name, gone=False)
         else:
+            self.found_jobs.update(jobs)
             self._here(name, incarnation, node)
 
     async def _kill(self, name: str) -> None:

@@ -199,3 +199,46 @@ def test_a_hung_branch_that_is_not_known_is_ended_once_a_channel_misses_it(misse
         await world.end()
 
     virtually(play())
+
+
+class Restarted(Unruly):
+    """A branch lives that an earlier cortex started, with calls of these jobs."""
+
+    def __init__(self, *jobs: str) -> None:
+        super().__init__()
+        self.jobs = jobs
+
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        return ("branch:0", *await super().names(prefix))
+
+    def peer(self, name: str) -> Any:
+        return Holding(self.jobs) if name == "branch:0" else super().peer(name)
+
+
+class Holding(Mute):
+    def __init__(self, jobs: tuple[str, ...]) -> None:
+        self.jobs = jobs
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        return "branch:0.1", "node", self.jobs
+
+
+@pytest.mark.parametrize(("jobs", "waits"), [((), False), (("j",), False), (("j", "ended"), True)])
+def test_calls_of_a_job_whose_channel_has_ended_are_waited_for_after_a_restart(
+    jobs: tuple[str, ...], waits: bool
+) -> None:
+    """Else their permits would be given away while they go on."""
+
+    async def play() -> None:
+        world = Restarted(*jobs)
+        world.begin((("branch:0",), ()))
+        await world.cortex.begin(again=True)
+        await asyncio.sleep(2 * RENEW_S)
+        state = world.cortex._state
+        assert "j" in state.jobs
+        assert (state.silent_until_s > state.at_s) == waits
+        await asyncio.sleep(2 * RENEW_S)
+        assert state.silent_until_s <= world.monotonic_s(), "not for longer than a lease"
+        await world.end()
+
+    virtually(play())
