@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,11 @@ class Ground:
         """Count the time of the alert from now on. Else it counts from the end of the time before that was repeated."""
         self._cause = self.record.caused()
 
-    def quiet(self, minutes: float = BEFORE_MIN) -> None:
-        """Have ordinary work last: no alert may fire at its end."""
-        self._cause = self.record.stands(minutes)
+    def quiet(self, minutes: float = BEFORE_MIN, works: bool = True) -> None:
+        """Have ordinary work last: no alert may fire at its end. ``works``: whether the job does, and is not over."""
+        self.record.caused()
+        on = partial(self.record.risen, "cortex_job_progressed_seconds")
+        self._cause = self.record.stands(minutes, whole=lambda: on() > 0 or not works)
         self.record.expect(at=self._cause)
 
     def judge(self, promtool: str, minutes: float = AFTER_MIN) -> None:

@@ -40,14 +40,14 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
         pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
     port = free_port()
     metered = (f"--metrics-export-port={port}",)
-    with ground(tmp_path, cortex, "latency_ms=500", "latency_spread=0") as place:
+    with ground(tmp_path, cortex, "latency_ms=250", "latency_spread=0") as place:
         page = place.record.scrape(f"http://127.0.0.1:{port}/metrics", ray_io_cluster="c1", instance="head")
 
         def told(name: str) -> bool:
             return any(key.startswith(f"ray_{name}") for key in page.scrapes[-1].values)
 
         with ray_head(*metered) as head:
-            place.begin(ROWS, "--concurrency", 8, "--cluster", head.address, scraped=False)
+            place.begin(ROWS, "--concurrency", 4, "--cluster", head.address, scraped=False)
             tools.until(lambda: told("cortex_rows_expected") and told("cortex_ends_kept"), TOLD_S, "the job on Ray's port")
             place.quiet()
             for pid, _ in below(head.pid):
@@ -69,7 +69,7 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
             done = cortex("resume", "mine", "--cluster", again.address, "--api-key-file", place.key_file)
             assert done.code == 0, done.err
             tools.until(lambda: told("cortex_job_ended"), TOLD_S, "the end of the job on Ray's port")
-            place.quiet()
+            place.quiet(works=False)
         each_once(tmp_path / "out.jsonl", ROWS)
         place.seen(promtool)
 

@@ -127,8 +127,8 @@ def test_a_key_that_is_rotated_while_the_job_waits_for_it(place: Ground, promtoo
 
 
 def test_a_cap_that_comes_near_and_is_reached(place: Ground, promtool: str) -> None:
-    place.provider(latency_ms=1000)
-    place.begin(ROWS, "--concurrency", 8, "--max-cost", "1", "--price", "input=3,output=15", wait=20)
+    place.provider(latency_ms=125)
+    place.begin(ROWS, "--concurrency", 1, "--max-cost", "1", "--price", "input=3,output=15", wait=20)
     place.drill("cap near")
     place.provider(latency_ms=20)
     place.set("--max-cost", "0.02")
@@ -141,8 +141,8 @@ def test_a_cap_that_comes_near_and_is_reached(place: Ground, promtool: str) -> N
 
 
 def test_a_deadline_that_comes_near(place: Ground, promtool: str) -> None:
-    place.provider(latency_ms=1000)
-    place.begin(ROWS, "--concurrency", 8, "--deadline", "+30m", wait=8)
+    place.provider(latency_ms=125)
+    place.begin(ROWS, "--concurrency", 1, "--deadline", "+30m", wait=8)
     place.drill("deadline near")
     _logged(place, "job.progress", "warning")
     place.set("--deadline", "+6h")

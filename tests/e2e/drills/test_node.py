@@ -26,9 +26,9 @@ AWAY_S = 40.0
 def test_a_node_that_is_lost_and_back_and_then_told_to_end(
     tmp_path: Path, cortex: Callable[..., Done], promtool: str
 ) -> None:
-    with ground(tmp_path, cortex, "latency_ms=1000", "latency_spread=0") as place, ray_head() as head:
+    with ground(tmp_path, cortex, "latency_ms=250", "latency_spread=0") as place, ray_head() as head:
         with another_node(head, RAY_CLOUD_INSTANCE_ID=POD) as lost:
-            place.begin(20_000, "--concurrency", 8, "--cluster", head.address)
+            place.begin(20_000, "--concurrency", 2, "--cluster", head.address)
             until(lambda: place.status().get("nodes", "") == "2 up")
             place.quiet()
             for pid, _ in below(lost.pid):
