@@ -433,8 +433,8 @@ def _held(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -
         return in_flight, 0
     unsure = now.error > KNOWN and not surely and now.share - now.error <= _quiet(in_flight)
     if unsure and in_flight < FEW_CALLS and queue.rests == 2 * TRIAL_AFTER:
-        queue.rest, queue.rests = queue.rests, 2 * queue.rests  # these answers cannot tell it: what gets done can
-        return max(in_flight + 1, gains.TRIAL * in_flight * (1 - now.share)), 1
+        queue.rest, queue.rests = queue.rests, 2 * queue.rests  # what gets done tells it
+        return gains.TRIAL * in_flight, 1
     share = now.share - now.error  # too large a cut leaves slots empty
     if now.noise <= EXACT or in_flight < SLOWLY:
         share = max(share, min(now.share, now.share_known))
