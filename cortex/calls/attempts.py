@@ -409,7 +409,9 @@ def _apply_route_failure(k: State, failure: Failure, flight: InFlightAttempt) ->
     if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
         block(k, flight, failure)
     elif failure.kind == FailureKind.THROTTLED and failure.retry_after_s is not None:
-        k.shares[flight.route].hold_as_told(k.at_s + failure.retry_after_s)
+        share = k.shares[flight.route]
+        if not share.strays:
+            share.hold_as_told(k.at_s + failure.retry_after_s)
 
 
 def _hold(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:

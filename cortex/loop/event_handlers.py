@@ -90,6 +90,7 @@ def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out)
     share = k.shares[event.route]
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
     share.why, share.memo, share.granted_at_s = event.why, event.memo, k.at_s
+    share.strays = event.strays
     share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0
     granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
     if k.terms.fallbacks:

@@ -183,6 +183,7 @@ def due(state: SchedulerState, pool: PoolState, row: Row, share: int, by_rate: b
         and old.starts == starts
         and old.generation == own.generation
         and old.why == why
+        and old.strays == allowed.strays
         and (not by_rate or _same_rates(old, rates))
     ):
         return None
@@ -213,6 +214,7 @@ def issue(
         why,
         max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
         pools.memo(state, route, state.serial),
+        state.pools[hold.pool].allowed.strays,
     )
     entries = hold.announced
     while entries and entries[-1][1] <= permits:

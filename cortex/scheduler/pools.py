@@ -418,6 +418,7 @@ def paced_by(pool: PoolState) -> str:
 def _alike(old: PoolAllowance, new: PoolAllowance, at_s: float) -> bool:
     return old == new or (
         old.concurrency == new.concurrency
+        and old.strays == new.strays
         and max(old.held_until_s, at_s) == max(new.held_until_s, at_s)
         and same_rate(old.requests_per_s, new.requests_per_s)
         and same_rate(old.input_tokens_per_s, new.input_tokens_per_s)

@@ -218,3 +218,5 @@ class Grant(_Wire, frozen=True):
     """Seconds until an open breaker is probed; 0: it is not open, or the time is not known."""
     memo: bytes = b""
     """State of the pool and the route, which the holder returns with its claims to a restarted scheduler."""
+    strays: bool = False
+    """True if refusals are known not to follow load: a Retry-After holds the call that got it, not the route."""

@@ -92,6 +92,8 @@ class PermitsGranted(_Event, frozen=True, tag="granted"):
     """Opaque state of the scheduler, returned to it when it restarts."""
     again_s: float = 0.0
     """Seconds until the route's open breaker is probed; 0: the breaker is not open."""
+    strays: bool = False
+    """True if refusals of the route are known not to follow load: a Retry-After holds the call that got it alone."""
 
 
 class Answered(_Event, frozen=True, tag="answered"):

@@ -71,6 +71,9 @@ class RouteShare(msgspec.Struct):
     told_until_s: float = 0.0
     """Latest end of a Retry-After, in seconds since 1970; 0: the provider named none. A `hold_until_s` beyond it was
     not named by the provider."""
+    strays: bool = False
+    """True if refusals are known not to follow load (`policies.limits.strays`): a Retry-After holds the call that got
+    it alone."""
 
     def hold_as_told(self, until_s: float) -> None:
         """Send nothing on this route before a time that the provider named, in seconds since 1970."""

@@ -179,6 +179,9 @@ class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
     held_until_s: float = 0.0
     """No call may begin before this time. If it lies ahead, the other bounds are for afterwards and may change until
     then: ask again at that moment."""
+    strays: bool = False
+    """True while a share of refusals is tolerated that half the load had too: a Retry-After then holds the call that
+    got it, and no other."""
 
 
 NO_CAPS: Final = PoolCaps()
@@ -462,6 +465,10 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         # rate.
         rush = 2 if probing.settled else policy.spare
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
+    if probing.strays.tolerated and probing.mode is not ProbeMode.RATE and limit.load.latency_s:
+        # A refused call ends in milliseconds: unpaced, one place too many refuses hundreds in a second.
+        served = policy.spare * concurrency / limit.load.latency_s
+        requests_per_s = _least(requests_per_s, served / (1 - min(probing.strays.tolerated, 0.9)))
     if probing.strays.checked:
         concurrency = min(concurrency, probing.strays.checked)
         requests_per_s = _least(requests_per_s, max(probing.strays.block_before / 2, policy.least_per_s))
@@ -476,6 +483,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         ),
         _least(refill.rate(limit.output_tokens, headroom), (caps.output_tokens_per_min or 0) / 60),
         limit.held_until_s,
+        probing.strays.confirmed and not probing.strays.climbs and not probing.episode,
     )
 
 

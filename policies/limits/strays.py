@@ -95,6 +95,8 @@ class Strays(msgspec.Struct, array_like=True):
     """Episodes of late with few calls between them, less those with many."""
     seen: int = 0
     """Calls from which the tolerated share was estimated."""
+    confirmed: bool = False
+    """True if a check has found the tolerated share at half load, too."""
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
@@ -244,7 +246,7 @@ def wait(policy: LimitPolicy, strays: Strays, at_s: float, most_s: float) -> Non
 
 
 def _end_climb(policy: LimitPolicy, strays: Strays, shown: bool) -> None:
-    strays.climbs = False
+    strays.climbs = strays.confirmed = False
     calls = strays.accepted + strays.refused
     before, refused = _before(policy, strays)
     share = refused / max(before, 1.0)
@@ -302,6 +304,10 @@ def check(policy: LimitPolicy, strays: Strays) -> bool:
     if evidence < 0:  # some refusals do not depend on load, but fewer than was thought
         strays.tolerated, strays.seen, strays.check_every = refused / calls, calls, 1
         return False
+    if calls >= policy.mostly_calls and refused > policy.mostly * calls:
+        end(strays)
+        return True
+    strays.confirmed = True
     strays.tolerated = (strays.tolerated * strays.seen + refused) / (strays.seen + calls)
     strays.seen = min(strays.seen + calls, policy.seen_max)
     return False
@@ -309,5 +315,5 @@ def check(policy: LimitPolicy, strays: Strays) -> bool:
 
 def end(strays: Strays) -> None:
     """Tolerate nothing from now on."""
-    strays.tolerated = 0.0
+    strays.tolerated, strays.confirmed = 0.0, False
     strays.falls = strays.checked = strays.accepted = strays.refused = 0

@@ -49,10 +49,15 @@ class Case(msgspec.Struct, frozen=True):
     """Requests a minute that a token bucket allows; 0: no bucket."""
     capacity: float = 1.0
     """Requests that the bucket holds."""
+    share: float = 0.0
+    """Share of the calls that are refused whatever is sent."""
+    places: int = 0
+    """Calls that the provider works on at once; 0: any number."""
 
     def __str__(self) -> str:
         told = "no Retry-After" if self.retry_after_s is None else f"Retry-After {self.retry_after_s:g}"
         storms = "".join(f", storm {since:g} to {until:g} s" for since, until in self.storms)
+        storms += f", {self.share:.0%} of calls" * bool(self.share) + f", {self.places} places" * bool(self.places)
         bucket = f", {self.per_min:g}/min of {self.capacity:g}" if self.per_min else ""
         return f"{self.rows} rows of {self.latency_s:g} s, {self.times} refusals each, {told}{storms}{bucket}"
 
@@ -82,7 +87,7 @@ class RefusingModel(FunctionModel):
         self.case, self.chance = case, random.Random(seed)
         self.seen: Counter[bytes] = Counter()
         self.answered: list[float] = []
-        self.refused = 0
+        self.refused = self.busy = 0
         self._level, self._filled_s = case.capacity, 0.0
 
     async def call(self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Any = None) -> Any:
@@ -93,6 +98,7 @@ class RefusingModel(FunctionModel):
             self.refused += 1
             return failure
         await asyncio.sleep(case.latency_s * self.chance.uniform(0.7, 1.3))
+        self.busy -= 1
         self.answered.append(loop.time())
         return reply("ok")
 
@@ -109,9 +115,12 @@ class RefusingModel(FunctionModel):
             refused = True
             if asked_s is not None:
                 asked_s = max(1.0, math.ceil((1 - self._level) * 60 / case.per_min))
+        refused |= case.share > 0 and self.chance.random() < case.share
+        refused |= 0 < case.places <= self.busy
         if refused:
             return Failure(FailureKind.THROTTLED, "later", 429, "rate_limit_error", asked_s, False)
         self._level -= 1
+        self.busy += 1
         return None
 
 

@@ -40,3 +40,18 @@ def test_a_job_of_a_few_rows_at_a_small_bucket_is_refused_no_more_than_before(ca
     reached = outcome(case)
     assert len(reached.answered) == case.rows
     assert reached.refused <= refused_max, reached
+
+
+@pytest.mark.long
+def test_a_retry_after_that_no_load_causes_does_not_hold_the_job() -> None:
+    """40 calls a second, a tenth refused with Retry-After: 1. Holding the route for each allowed .46 in five minutes."""
+    case = Case(5_000, retry_after_s=1.0, latency_s=0.5, share=0.1)
+    reached = outcome(case, until_s=130.0)
+    calls = sum(90 <= at_s < 130 for at_s in reached.answered)
+    assert calls / 40 >= 0.9 * 40 * (1 - case.share), calls
+
+
+def test_a_retry_after_of_a_limit_holds_the_job_all_the_same() -> None:
+    """Five places of 3 s: this run tolerates a share for a while, and no check confirms it."""
+    reached = outcome(Case(3_000, retry_after_s=1.0, latency_s=3.0, concurrency=100, places=5), 2, 100.0)
+    assert reached.refused <= 45, reached.refused

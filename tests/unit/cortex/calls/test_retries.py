@@ -218,6 +218,18 @@ def test_retry_after_holds_the_whole_job():
     assert stage.goal(1).due_at_s >= 140.0
 
 
+def test_a_retry_after_of_a_refusal_that_no_load_causes_holds_its_own_call_alone():
+    """The scheduler says so in its grant, and takes it back with the next."""
+    stage = flat("a", "b", "c", "d", permits=1)
+    stage.turn(events.PermitsGranted(1, strays=True), at_s=110.0)
+    out = stage.turn(stage.broke(stage.call(), "throttled", status=429, retry_after_s=30.0), at_s=110.0)
+    assert [call.goal for call in of(out, commands.Call)] == [2]
+    assert stage.k.hold_until_s == 0.0 and stage.goal(1).due_at_s >= 140.0
+    stage.turn(events.PermitsGranted(1), at_s=111.0)
+    stage.turn(stage.broke(stage.call(2), "throttled", status=429, retry_after_s=30.0), at_s=111.0)
+    assert stage.k.hold_until_s == 141.0 and not stage.calls
+
+
 def test_a_hold_is_never_shortened():
     stage = flat("a", "b")
     stage.turn(stage.broke(stage.call(1), "throttled", status=429, retry_after_s=30.0), at_s=110.0)

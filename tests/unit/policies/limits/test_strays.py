@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from policies.limits import strays
+from policies.limits.limit import allowance, new
 from policies.limits.limit_policy import LimitPolicy
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
@@ -173,3 +174,35 @@ def test_more_refusals_than_the_tolerated_share_begin_an_episode() -> None:
     state = Strays(tolerated=0.1, seen=1_000)
     strays.count(state, 70, 30)
     assert not strays.tolerates(POLICY, state, 10, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("refused", "share", "confirmed"),
+    [(8, 8 / 40, True), (0, 0.0, False), (39, 0.0, False)],  # as many at half load; none: a limit; nearly all: a limit
+)
+def test_a_share_that_half_the_load_has_too_is_confirmed(refused: int, share: float, confirmed: bool) -> None:
+    state = Strays(tolerated=0.2, checked=10)
+    strays.count(state, 40 - refused, refused)
+    assert strays.check(POLICY, state) is not confirmed
+    assert (state.tolerated, state.confirmed) == (pytest.approx(share), confirmed)
+
+
+def test_only_a_confirmed_share_lets_a_retry_after_hold_its_own_call_alone() -> None:
+    """Not in a climb, which may meet a limit, nor in an episode, in which more is refused than was tolerated."""
+    limit = new(POLICY)
+    limit.probing.strays = Strays(tolerated=0.2)
+    assert not allowance(POLICY, limit, 100.0).strays
+    limit.probing.strays.confirmed = True
+    assert allowance(POLICY, limit, 100.0).strays
+    limit.probing.strays.climbs = True
+    assert not allowance(POLICY, limit, 100.0).strays
+    limit.probing.strays.climbs, limit.probing.episode, limit.held_until_s = False, True, 200.0
+    assert not allowance(POLICY, limit, 100.0).strays
+
+
+def test_a_tolerated_share_is_paced_at_what_the_calls_in_flight_can_do() -> None:
+    """A refused call ends in milliseconds: unpaced, one place too many refuses hundreds in a second."""
+    limit = new(POLICY)
+    limit.load.latency_s, limit.probing.strays = 2.0, Strays(tolerated=0.2)
+    paced = allowance(POLICY, limit, 100.0)
+    assert paced.requests_per_s == pytest.approx(POLICY.spare * paced.concurrency / 2.0 / 0.8)
