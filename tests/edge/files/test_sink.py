@@ -58,7 +58,10 @@ def test_a_value_laid_out_over_lines_stays_one_row(tmp_path):
     assert [msgspec.json.decode(line) for line in lines] == [{"a": "x\ny"}]
 
 
-@pytest.mark.parametrize("first", [1, "a\nb", None, b'{"a":1}', b'{"a":\n1}', msgspec.Raw(b'{"a":\n1}')], ids=repr)
+@pytest.mark.parametrize(
+    "first", [1, "a\nb", None, b'{"a":1}', b'{"a":\n1}', msgspec.Raw(b'{"a":\n1}')],
+    ids=["number", "text", "null", "line", "lines", "raw lines"],
+)  # fmt: skip
 def test_rows_written_at_once_are_those_written_one_by_one(first):
     values = [first, {"row": 7, "answer": "x"}, [first if type(first) is not bytes else 0]]
     assert lines_of(values) == b"".join(map(line_of, values))
