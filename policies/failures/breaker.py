@@ -126,8 +126,10 @@ class ProbeWave(msgspec.Struct, array_like=True):
     """Number of probes past their deadline. An answer is attributed to one of these first, because its probe is not
     known: a late answer must not make room for one probe too many."""
     early: int = 0
-    """Number of answers that were taken off `deadlines`, and whose holder has not returned its probes since. It returns
-    answered probes like unused ones: they must not make room twice."""
+    """Number of those in `answered`, in states of before: their deadlines are not known."""
+    answered: list[float] = []
+    """Deadlines that answers took off `deadlines`, earliest first, until their holder returns them. It returns answered
+    probes like unused ones: they must not make room twice. Past its deadline a probe is returned no more."""
 
 
 class Breaker(msgspec.Struct, kw_only=True):
@@ -285,14 +287,16 @@ def probe_back(breaker: Breaker, at_s: float, deadlines: Sequence[float]) -> Non
     another holder's. While blocked the next probe keeps its time.
     """
     _lose(breaker, at_s)
-    n = sum(deadline_s > at_s for deadline_s in deadlines)
     for wave in breaker.waves:
         if wave.generation == breaker.generation:
-            answered = min(n, wave.early)
-            wave.early -= answered
-            unused = min(n - answered, len(wave.deadlines))
-            wave.lost += unused
-            del wave.deadlines[:unused]
+            kept, n = sorted([*wave.answered, *wave.deadlines]), 0
+            for deadline_s in deadlines:
+                if deadline_s in kept:
+                    kept.remove(deadline_s)
+                    n += 1
+            answered = max(0, len(wave.answered) - n)
+            wave.lost += max(0, n - len(wave.answered))
+            wave.answered, wave.deadlines = kept[:answered], kept[answered:]
 
 
 def due_at_s(breaker: Breaker, at_s: float) -> float:
@@ -432,6 +436,8 @@ def _lose(breaker: Breaker, at_s: float) -> None:
         while wave.deadlines and wave.deadlines[0] <= at_s:
             del wave.deadlines[0]
             wave.lost += 1
+        while wave.answered and wave.answered[0] <= at_s:
+            del wave.answered[0]
     if breaker.waves:
         breaker.waves = [w for w in breaker.waves if w.deadlines or w.generation == breaker.generation]
 
@@ -443,5 +449,5 @@ def _resolve(breaker: Breaker, generation: int, n: int) -> None:
             late = min(n, wave.lost)
             wave.lost -= late
             early = min(n - late, len(wave.deadlines))
-            wave.early += early
+            wave.answered = sorted([*wave.answered, *wave.deadlines[:early]])
             del wave.deadlines[:early]

@@ -3,6 +3,7 @@
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from policies.failures import breaker as b
@@ -123,6 +124,61 @@ def test_a_holder_that_returns_answered_probes_makes_no_room_twice() -> None:
     assert b.probes_wanted(P, breaker, 13.0) == 3
 
 
+@pytest.mark.parametrize(
+    ("returned_s", "returned", "last_s"),
+    [
+        (92.0, [90.0] * 3, 95.0),  # late: the deadlines of those answered are past
+        (12.0, [90.0] * 3, 95.0),
+        (50.0, [90.0] * 2, 60.0),  # a part; the rest is never returned
+        (12.0, [], 172.0),
+    ],
+)
+def test_answered_probes_stand_for_none_of_another_holder_later(
+    returned_s: float, returned: list[float], last_s: float
+) -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    told(breaker, 11.0, void=3)
+    b.probe_out(P, breaker, 11.0, 91.0, 3)  # of another holder, which dies
+    b.probe_back(breaker, returned_s, returned)
+    if returned_s < 91.0:
+        assert b.probes_wanted(P, breaker, returned_s) == 0
+    at_s = max(returned_s, 91.0)
+    b.probe_out(P, breaker, at_s, at_s + 80.0, 3)
+    last_s = max(last_s, at_s)
+    b.probe_back(breaker, last_s, [at_s + 80.0] * 3)
+    assert b.probes_wanted(P, breaker, last_s) == 3
+    assert b.due_at_s(breaker, last_s) > last_s
+
+
+def test_answered_probes_that_nobody_returns_leave_nothing_behind() -> None:
+    breaker = half_open(10.0)
+    for at_s in range(10, 2_000, 10):
+        b.probe_out(P, breaker, at_s, at_s + 20.0, 3)
+        told(breaker, at_s + 1.0, void=3)
+        assert sum(len(wave.answered) for wave in breaker.waves) <= 2 * P.probes
+
+
+def test_an_answer_that_may_be_of_either_holder_takes_up_room_until_the_earlier_deadline() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 1)
+    b.probe_out(P, breaker, 20.0, 100.0, 1)
+    told(breaker, 21.0, void=1)
+    b.probe_back(breaker, 22.0, [100.0])
+    assert b.probes_wanted(P, breaker, 89.9) == 2
+    assert b.probes_wanted(P, breaker, 90.0) == 3
+
+
+@pytest.mark.parametrize("wave", [[2, [90.0]], [2, [90.0], 1], [2, [90.0], 1, 2]])
+def test_probes_in_states_of_before_are_read(wave: list[object]) -> None:
+    found = msgspec.msgpack.decode(msgspec.msgpack.encode(wave), type=b.ProbeWave)
+    assert (found.generation, found.deadlines, found.answered) == (2, [90.0], [])
+    breaker = half_open(10.0)
+    breaker.waves = [found]
+    b.probe_back(breaker, 11.0, [95.0, 95.0, 90.0])  # two that were answered, whose deadlines are not known
+    assert b.probes_wanted(P, breaker, 11.0) == 3
+
+
 def test_room_is_made_once_in_whichever_order_reports_and_returns_come() -> None:
     """Reports say not whose an answer is, and returns say not which probes were answered."""
     for seed in range(1_000):
@@ -150,6 +206,8 @@ def test_room_is_made_once_in_whichever_order_reports_and_returns_come() -> None
                 at_s += 11.0
             out = sum(deadline_s > at_s for deadline_s in flights[0] + flights[1])
             assert out + b.probes_wanted(P, breaker, at_s) <= P.probes, seed
+            if max(books[0] + books[1], default=0.0) <= at_s:
+                assert b.probes_wanted(P, breaker, at_s) == P.probes, f"{seed}: room was lost until a deadline"
         assert b.probes_wanted(P, breaker, at_s + 30.0) == P.probes, f"{seed}: room was lost"
 
 
