@@ -361,6 +361,21 @@ class Queues:
             self._ends.clear()
         self._serve()
 
+    def reset(self) -> None:
+        """Restart the server: the connections of all calls are reset, and the calls are asked again."""
+        for place, node in enumerate(self.nodes):
+            rows = sorted((row for row in self.out if row.node == place), key=lambda row: row.mark)
+            for row in rows:
+                row.mark = 0
+                self._at(self._draw((2.0, 4.0)), self._ask_again, row)
+            node.in_flight -= len(rows)
+            failed = {FailureKind.TRANSIENT.value: len(rows)}
+            self._heard(place, RouteSignals("r", "p", node.generation, 0, 0, failed, 0, 0, 0, 0.0, in_flight=0))
+        self.out.clear()
+        self.queue.clear()
+        self.serving.clear()
+        self._serve()
+
     # ------------------------------------------------------------------------------------------ the cortex
 
     def _report_due(self, place: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from policies.limits import queueing
@@ -310,6 +311,46 @@ def test_a_step_that_is_doubted_goes_on_where_the_batch_is_only_slower(half: flo
     found = Queues(Server(slots=400, mean_s=2.0, half=half)).run(420)
     assert found.used(300, 420) >= 0.97
     assert (found.timed_out, found.opened) == (0, 0)
+
+
+def in_doubt(slots: int, seed: int) -> Queues:
+    """Return the loop at the time at which a step of growth is taken back."""
+    found = Queues(Server(slots=slots, mean_s=10.0), seed=seed)
+    for quarter in range(480):
+        found.run(quarter / 4)
+        assert found.pool.limit.queue is not None
+        if found.pool.limit.queue.doubted:
+            return found
+    raise AssertionError("no step was taken back")
+
+
+@pytest.mark.parametrize(("slots", "seed"), [(700, 1), pytest.param(700, 2, marks=pytest.mark.long)])
+def test_a_step_that_is_doubted_when_all_connections_are_reset_is_forgotten(slots: int, seed: int) -> None:
+    """No call of the step is answered any more: 512 of 700 slots were used for good."""
+    found = in_doubt(slots, seed)
+    found.reset()
+    found.run(300)
+    assert found.used(220, 300) >= 0.97
+    assert found.pool.limit.queue is not None and not found.pool.limit.queue.doubted
+
+
+@pytest.mark.parametrize("well", [True, False])
+@pytest.mark.parametrize("answered", [0, 1, 5])
+def test_answers_to_later_calls_end_a_doubt_after_four_calls_time(answered: int, well: bool) -> None:
+    """So many calls of the step were answered, too few to go on by."""
+    found = in_doubt(700, 1)
+    assert found.pool.limit.queue is not None
+    queue = msgspec.msgpack.decode(msgspec.msgpack.encode(found.pool.limit.queue), type=Queueing)
+    doubt_s, at_s, allowed = queue.doubted_s, queue.doubted_s, queue.before
+    queue.waiting.fresh = answered
+    follow = queueing.observe if well else queueing.note  # it is only noted while calls fail for other reasons
+    while queue.doubted and at_s < doubt_s + 100:
+        at_s += 0.25
+        follow(queue, at_s, allowed, [(min(10.0, at_s - doubt_s), 200)] * 8, [1_000] * 8)
+        assert queue.waiting.fresh <= answered
+    mean_s = queue.waiting.lengths.s / queue.waiting.lengths.count
+    assert 3 * mean_s < at_s - doubt_s <= queueing.DOUBT_ROUNDS * mean_s + 1
+    assert queue.waiting.from_s >= at_s, "what comes next is read anew"
 
 
 CHANGES = [
