@@ -69,7 +69,9 @@ def reached(slots: int, mean_s: float, more: dict[str, Any], seed: int = 1) -> N
     found = Queues(Server(slots=slots, mean_s=mean_s, **more), seed=seed).run(until_s)
     assert found.used(from_s, until_s) >= 0.97
     assert found.waiting_max(0, from_s) <= (1.25 * slots if more else slots)
-    # the last step of growth, to fewer than twice the slots, may be in the first calls of what is measured
+    # The last step of growth, to fewer than twice the slots, may be in the first calls of what is measured. At 8 slots
+    # 10 calls may be held, where one shall wait: more than `MANY` of it are cut, and two are read as less by chance
+    # (1.92 waited in the mean at .2 s a call, seed 1, and 1.99 in the time that follows at 30 s, seed 3).
     assert found.waiting(from_s, until_s) <= max(2.1, 0.2 * slots)
     from_s, until_s = until_s, until_s + max(60.0, 10 * mean_s)  # some trials of a seventh more are in it
     found.run(until_s)
