@@ -338,13 +338,18 @@ def _texts(what: SpanKind, facts: dict[str, Any], chars_max: int) -> Attributes:
 
 _VALUES: Final = {"input_json": (oi.INPUT, oi.INPUT_TYPE), "output_json": (oi.OUTPUT, oi.OUTPUT_TYPE)}
 """Names of the values of a program, by fact."""
+_UNREADABLE: Final = (
+    LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError,
+)  # fmt: skip
+"""What reading a body raises that is not in the form of the Messages API: bodies come from users and servers as they
+are, so such a span has no text."""
 
 
 def _fields(body: bytes) -> dict[str, Any]:
     """Return a request or reply; empty if it cannot be read."""
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -354,14 +359,14 @@ def _asked(fields: dict[str, Any], chars_max: int, messages: bool) -> Attributes
     try:
         told = [{"role": one["role"], "parts": _parts(one["content"], chars_max)} for one in fields["messages"]]
         system = _parts(fields["system"], chars_max) if fields.get("system") else []
-    except (KeyError, TypeError):
+        text = _text(told[-1]["parts"]) if told else ""
+        parts: Attributes = [*oi.value_attributes(oi.INPUT, oi.INPUT_TYPE, text, oi.TEXT, chars_max)]
+        if messages:
+            parts.append((INPUT_MESSAGES, _json(told)))
+            if system:
+                parts.append((SYSTEM_INSTRUCTIONS, _json(system)))
+    except _UNREADABLE:
         return []
-    text = _text(told[-1]["parts"]) if told else ""
-    parts: Attributes = [*oi.value_attributes(oi.INPUT, oi.INPUT_TYPE, text, oi.TEXT, chars_max)]
-    if messages:
-        parts.append((INPUT_MESSAGES, _json(told)))
-        if system:
-            parts.append((SYSTEM_INSTRUCTIONS, _json(system)))
     return parts
 
 
@@ -370,11 +375,11 @@ def _answered(fields: dict[str, Any], chars_max: int, messages: bool) -> Attribu
     try:
         told = _parts(fields["content"], chars_max)
         facts = {"role": "assistant", "parts": told, "finish_reason": fields["stop_reason"]}
-    except (KeyError, TypeError):
+        parts: Attributes = [*oi.value_attributes(oi.OUTPUT, oi.OUTPUT_TYPE, _text(told), oi.TEXT, chars_max)]
+        if messages:
+            parts.append((OUTPUT_MESSAGES, _json([facts])))
+    except _UNREADABLE:
         return []
-    parts: Attributes = [*oi.value_attributes(oi.OUTPUT, oi.OUTPUT_TYPE, _text(told), oi.TEXT, chars_max)]
-    if messages:
-        parts.append((OUTPUT_MESSAGES, _json([facts])))
     return parts
 
 
@@ -392,9 +397,9 @@ def _parts(content: Any, chars_max: int) -> list[dict[str, Any]]:
 def _part(block: dict[str, Any], chars_max: int) -> dict[str, Any]:
     match block["type"]:
         case "text":
-            return {"type": "text", "content": oi.cut(block["text"], chars_max)}
+            return {"type": "text", "content": oi.cut(_string(block["text"]), chars_max)}
         case "thinking":
-            return {"type": "reasoning", "content": oi.cut(block.get("thinking", ""), chars_max)}
+            return {"type": "reasoning", "content": oi.cut(_string(block.get("thinking", "")), chars_max)}
         case "tool_use":
             return {
                 "type": "tool_call", "id": block["id"], "name": block["name"],
@@ -411,8 +416,13 @@ def _cut_value(value: Any, chars_max: int) -> Any:
     """Return a value, or the beginning of its JSON if that is longer than ``chars_max`` characters."""
     if chars_max >= CHARS_MAX:
         return value
-    text = value if isinstance(value, str) else _json(value)
+    text = _string(value)
     return value if len(text) <= chars_max else oi.cut(text, chars_max)
+
+
+def _string(value: Any) -> str:
+    """Return a text; the JSON of any other value, which a malformed body has in the place of one."""
+    return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: Any) -> str:

@@ -9,6 +9,7 @@ general encoder. Tests compare the bytes of both encoders.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from actors.observability.base.conventions import (
     VARYING,
     WAITED,
     JobAttributes,
+    SpanText,
     describe_span,
     waited_s,
 )
@@ -33,6 +35,8 @@ from actors.observability.traces.single_call_encoder import SingleCallEncoder
 from cortex.tracing.call_records import UNKNOWN_COST, CallRecord, ExchangeRecord, SingleCall, Whole, spread
 from cortex.tracing.spans import ODD, Span, SpanKind, goal_of
 from cortex.values.reply import Usage
+
+_log = logging.getLogger("cortex.traces")
 
 _64_BITS = (1 << 64) - 1
 _SPAN, _ABOVE = b"\x12\x08", b"\x22\x08"
@@ -93,20 +97,45 @@ class SpanEncoder:
         self._one = NumberAttribute(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
         self._singles = SingleCallEncoder(encoder, job)
+        self.dropped: set[tuple[int, int]] = set()
+        """Traces and keys of spans that could not be described, and are in no output; the caller counts them."""
+        self._warned = False
 
     def spans(self, records: Iterable[Whole]) -> list[bytes]:
-        """Return each record as one or several fields of a ``ScopeSpans``."""
+        """Return each record as one or several fields of a ``ScopeSpans``. A span that cannot be described is left out
+        alone: spans hold what users, providers and tools wrote, and none may end the tracing of its job."""
         parts: list[bytes] = []
         single = self._singles.encode
         for each in records:
-            if isinstance(each, SingleCall):
-                parts.append(single(each) or self._apart(each))
-            elif isinstance(each, ExchangeRecord):
-                parts.append(self._exchange(each))
-            elif each.what is _GOAL and not each.failed and _UNPREFIXED.issuperset(each.facts):
-                parts.append(self._encode_general(each))
-            else:
-                parts.append(self._encoder.span(describe_span(each, self.job)))
+            try:
+                if isinstance(each, SingleCall):
+                    parts.append(single(each) or self._apart(each))
+                elif isinstance(each, ExchangeRecord):
+                    parts.append(self._exchange(each))
+                elif each.what is _GOAL and not each.failed and _UNPREFIXED.issuperset(each.facts):
+                    parts.append(self._encode_general(each))
+                else:
+                    parts.append(self._encoder.span(describe_span(each, self.job)))
+            except Exception:
+                parts += self._described((each,), self._encoder.span)
+        return parts
+
+    def lines(self, records: Iterable[Whole]) -> list[bytes]:
+        """Return each span of the records in OTLP's JSON, without those that cannot be described."""
+        return self._described(records, self._encoder.json)
+
+    def _described(self, records: Iterable[Whole], encode: Callable[[SpanText], bytes]) -> list[bytes]:
+        """Return the spans of records, encoded one by one, without those that cannot be described."""
+        parts: list[bytes] = []
+        for span in spread(records):
+            try:
+                parts.append(encode(describe_span(span, self.job)))
+            except Exception as error:
+                self.dropped.add((span.trace, span.key))
+                if not self._warned:  # the text of the error may quote a row
+                    self._warned = True
+                    name = type(error).__name__
+                    _log.warning("a span of kind %s was dropped: %s while describing it", span.what.name, name)
         return parts
 
     def _apart(self, single: SingleCall) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors.journal.journal import Journal, StateFolder
-from actors.observability.base.conventions import Attributes, describe_span, job_of
+from actors.observability.base.conventions import Attributes, job_of
 from actors.observability.base.settings import FILE, TelemetrySettings
 from actors.observability.traces.export_queue import EncodedSpans, ExportQueue
 from actors.observability.traces.exporters import SpanExporter, exporters, prepare
@@ -23,7 +23,7 @@ from cortex import __version__
 from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.tracing.call_records import Whole, count, spread
+from cortex.tracing.call_records import Whole, count
 from cortex.tracing.spans import SpanIds
 from cortex.tracing.trace_state import TraceState
 from cortex.tracing.tracer import Tracer
@@ -264,11 +264,11 @@ class TraceObserver:
             self._outbox.lose(spans)
             return
         wire = self._wire.spans(records) if self._sends else []
-        lines = (
-            [self._encoder.json(describe_span(span, self._wire.job)) for span in spread(records)]
-            if self._writes
-            else []
-        )
+        lines = self._wire.lines(records) if self._writes else []
+        if dropped := self._wire.dropped:
+            spans -= len(dropped)
+            self._outbox.lose(len(dropped))
+            dropped.clear()
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
         payload = EncodedSpans(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
         if self._outbox.put(payload):

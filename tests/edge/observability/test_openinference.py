@@ -9,9 +9,13 @@ import msgspec
 import pytest
 
 import cortex
+from actors.observability.base import conventions
+from actors.observability.base.conventions import describe_span, job_of
 from actors.observability.base.openinference import VALUE_CHARS_MAX
+from actors.observability.base.settings import CHARS_MAX
 from actors.observability.wiring import of_environ
 from cortex.programs.batch import Batch
+from cortex.tracing.spans import Span, SpanIds, SpanKind
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSource, Run, body, reply, rows
@@ -106,6 +110,70 @@ async def test_a_job_that_keeps_no_text_tells_none(tmp_path, collector):
     spans = await told(tmp_path, collector, TOLD, keeps_text=False)
     assert spans and not [name for span in spans for name in VALUES if name in span]
     assert not [span for span in spans if "gen_ai.input.messages" in span]
+
+
+MALFORMED: list[tuple[str, str]] = [
+    ('[{"role":"user","content":[{"type":"text","text":["x"]}]}]', '["x"]'),
+    ('[{"role":"user","content":[{"type":"text","text":{"a":1}}]}]', '{"a":1}'),
+    ('[{"role":"user","content":[{"type":"text","text":7}]}]', "7"),
+    ('[{"role":"user","content":[{"type":"text","text":null},{"type":"text","text":"x"}]}]', "nullx"),
+    ('[{"role":["user"],"content":[{"type":["text"],"text":"x"}]}]', '[{"type":["text"]}]'),
+    ('[{"role":"user","content":[{"type":"thinking","thinking":[1]}]}]', '[{"type":"reasoning","content":"[1]"}]'),
+    ('[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":7}]}]}]',
+     '[{"type":"tool_call_response","id":"t","response":[{"type":7}]}]'),
+    # No form of the Messages API: no text.
+    *((text, "") for text in ('[{"role":"user","content":[{"type":"text"}]}]', '[{"role":"user","content":{"type":"text"}}]',
+                              '[{"role":"user","content":7}]', '[{"role":"user","content":null}]', '["x"]', '"x"', "7", "{}", "[]")),
+    (f'[{{"role":"user","content":[{{"type":"tool_use","id":"t","name":"f","input":{"[" * 900}{"]" * 900}}}]}}]', ""),
+]  # fmt: skip
+"""Messages of a body that is not in the form of the Messages API, and the text of its span; empty: any, or none."""
+
+
+@pytest.mark.parametrize("limit", [CHARS_MAX, 1])
+@pytest.mark.parametrize(("messages", "text"), MALFORMED)
+def test_a_text_of_another_type_is_told_as_json(messages: str, text: str, limit: int):
+    job = job_of("j", SpanIds.of("j", 1.0), chars_max=limit)
+    system = "" if limit == 1 else ',"system":[{"type":"text","text":{}}]'
+    facts = {"goal": 1, "status": "ok", "prompt": f'{{"messages":{messages}{system}}}'.encode()}
+    facts["reply"] = b'{"stop_reason":[],"content":[{"type":"text","text":[1]}]}'
+    span = describe_span(Span(SpanKind.GOAL, 1, 1, 0, "g", 0.0, 1.0, facts=facts), job)
+    told = dict(span.attributes)
+    assert not text or told["input.value"] in ([text] if limit > 1 else ["…", text])
+    assert told["output.value"] == ("[1]" if limit > 1 else "…")
+
+
+@pytest.mark.parametrize("model", [well, lost_once])
+async def test_a_malformed_row_does_not_end_the_tracing_of_its_job(tmp_path, collector, caplog, model):
+    source = ListSource([msgspec.structs.replace(rows(1)[0], key=f"r{i}", body=f'{{"messages":{told}}}'.encode())
+                         for i, (told, _) in enumerate(MALFORMED)])  # fmt: skip
+    spans = await told(tmp_path, collector, TOLD, model(), source=source, program=Batch())
+    asked = [goal["cortex.row.key"] for goal in named(spans, "goal") if "error.type" not in goal]
+    assert asked and {span["cortex.sample"] for span in named(spans, "chat")} >= set(asked)
+    assert len(named(spans, "goal")) == len(MALFORMED)
+    assert len(named(spans, "invoke_workflow")) == 1
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("model", [well, lost_once])
+@pytest.mark.parametrize("exporters", ["otlp", "otlp,file"])
+async def test_a_span_that_cannot_be_described_is_dropped_alone(tmp_path, collector, caplog, monkeypatch, model, exporters):
+    """The warning has no text of the error, which may be that of a row."""
+    absorb = conventions._DESCRIBE[SpanKind.ABSORB]
+    traces: list[int] = []
+
+    def fails(span: Span, facts: dict[str, Any]) -> Any:
+        traces.append(span.trace)
+        if span.trace == traces[0]:
+            raise LookupError("row 1")
+        return absorb(span, facts)
+
+    monkeypatch.setitem(conventions._DESCRIBE, SpanKind.ABSORB, fails)
+    environ = TOLD | {"OTEL_TRACES_EXPORTER": exporters}
+    spans = await told(tmp_path, collector, environ, model(), source=ListSource(rows(3)))
+    assert [len(named(spans, name)) for name in ("chat", "goal", "absorb", "invoke_workflow")] == [3, 3, 2, 1]
+    assert [each.message for each in caplog.records if each.name == "cortex.traces"] == [
+        "a span of kind ABSORB was dropped: LookupError while describing it", "1 spans were dropped",
+    ]  # fmt: skip
 
 
 @cortex.tool(repeatable=True)
