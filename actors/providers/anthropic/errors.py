@@ -41,17 +41,27 @@ _UNKNOWN_MODEL_WORDS: Final = re.compile(
 )
 _MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
 
+_VLLM_SCHEMA_WORDS: Final = re.compile(
+    r"^(?:\w+: )?(?:grammar error:|the provided JSON schema contains\b"
+    r"|failed to transform (?:json schema|regex|choices) into a grammar)",
+    re.IGNORECASE,
+)
+"""Words of vLLM for a schema that it refuses, also with status 500 over the Messages API: they are those of
+`validate_xgrammar_grammar` and `validate_guidance_grammar` in its `v1/structured_output`, which look at the request
+alone (noonghunna/club-3090#45, z-lab/paroquant#31). No other words are read at 500, where gateways tell their own
+faults, also of a response and its format."""
+
 _SCHEMA_WORDS: Final = re.compile(
     r"^output_(?:config\.)?format\b"  # Anthropic
     r"|^invalid schema for response_format"  # OpenAI
-    r"|^(?:\w+: )?grammar error:|\bnot supported by xgrammar"  # vLLM, over the Messages API with status 500
+    r"|\bnot supported by xgrammar"  # vLLM behind a gateway
     r"|\bfailed to (?:parse|initialize) grammar|^JSON schema conversion failed"  # llama.cpp
     r"|\bresponse[_ ]format\b.{0,60}\b(?:not supported|unsupported|unavailable)"  # OpenAI's older models, DeepSeek
     r"|\bnot support (?:the )?response[_ ]format\b",  # Groq
     re.IGNORECASE,
 )
-"""Words for a schema, or schemas altogether, that a server refuses; they stand before what they quote. vLLM's:
-noonghunna/club-3090#45, z-lab/paroquant#31; llama.cpp's: ggml-org/llama.cpp#19051; OpenAI's:
+"""Words for a schema, or schemas altogether, that a server refuses as a fault of the request; they stand before what
+they quote. llama.cpp's: ggml-org/llama.cpp#19051; OpenAI's:
 https://platform.openai.com/docs/guides/structured-outputs."""
 
 _STATUSES: Final = frozenset({400, 404, 429})
@@ -84,7 +94,11 @@ ERRORS: Final = ErrorVocabulary(
         WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
         WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
         WordRule(
-            kind=FailureKind.REJECTED, pattern=_SCHEMA_WORDS, statuses=frozenset({400, 422, 500}), named=False,
+            kind=FailureKind.REJECTED, pattern=_SCHEMA_WORDS, statuses=frozenset({400, 422}), named=False,
+            quotes=None, remedy=SCHEMA,
+        ),
+        WordRule(
+            kind=FailureKind.REJECTED, pattern=_VLLM_SCHEMA_WORDS, statuses=frozenset({400, 422, 500}), named=False,
             quotes=None, remedy=SCHEMA,
         ),
     ),
