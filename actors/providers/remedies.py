@@ -45,12 +45,15 @@ _OF_DEPLOYMENT: Final = re.compile(r"/openai/deployments/[^/]+(?:/.*)?$")
 _NAMED: Final = re.compile(r"--(?:base-url|model|via)\b|\bSSL_CERT_FILE\b")
 
 
-def for_address(url: str) -> str:
-    """Return what to do about an address that answers no call, as far as its path tells; empty: it tells nothing."""
-    for pattern, remedy in ((_OF_DEPLOYMENT, DEPLOYMENT), (_OF_OLLAMA, OLLAMA)):
-        if found := pattern.search(url):
-            return remedy.format(url[: found.start()])
-    return ""
+def for_address(url: str, otherwise: str = "") -> str:
+    """Return what to do about an address that answers no call, as far as its path tells; ``otherwise`` if it tells
+    nothing. A path of Ollama's is one of other servers too (https://openrouter.ai/api; Open WebUI,
+    https://docs.openwebui.com/reference/api-endpoints), so ``otherwise`` stands behind its remedy."""
+    if found := _OF_DEPLOYMENT.search(url):
+        return DEPLOYMENT.format(url[: found.start()])
+    if found := _OF_OLLAMA.search(url):
+        return OLLAMA.format(url[: found.start()]) + (f"; else {otherwise}" if otherwise else "")
+    return otherwise
 
 
 def has_remedy(message: str) -> bool:

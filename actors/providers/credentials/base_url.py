@@ -98,11 +98,11 @@ def read_metrics_url(name: str, text: str) -> str:
 
 def _without_query(url: str, query: str) -> str:
     """Return what to do about an address with a query: copied from Azure's portal, or as one calls Gemini by hand."""
-    if remedy := for_address(_shown(url)):
-        return remedy
     if _KEY_IN_QUERY.search(query):
-        return "leave it out, and set a key in CORTEX_SERVER_KEY or the provider's own variable, or by --api-key-file"
-    return "leave it out, since a path is appended"
+        told = "leave it out, and set a key in CORTEX_SERVER_KEY or the provider's own variable, or by --api-key-file"
+    else:
+        told = "leave it out, since a path is appended"
+    return for_address(_shown(url), told)
 
 
 def _without(path: str, appended: tuple[str, ...]) -> str:

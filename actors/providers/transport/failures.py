@@ -105,7 +105,7 @@ class FailureReader:
             kind, remedy = FailureKind.BLOCKED, TLS
             message = f"{self.where(path)} answered {status}{_in_brackets(self.redact(text))}"
         elif path and is_misdirected(kind, status, text, has_form):
-            kind, remedy = FailureKind.BLOCKED, for_address(self.address) or self.remedy_of(path)
+            kind, remedy = FailureKind.BLOCKED, for_address(self.address, self.remedy_of(path))
             message = f"{self.where(path)} answered {status}{_in_brackets(self.redact(text))}"
         elif text != message:
             message = f"{self.where(path)} answered {status} with a page: {text or 'it has no text'}"

@@ -81,6 +81,7 @@ def test_an_address_is_understood(text: str, expected: str) -> None:
         ("http://gpu:8000/v1?a=1&api_key=secretvalue", "CORTEX_SERVER_KEY"),
         ("https://x.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2024-10-21",
          "give --provider azure, --base-url https://x.openai.azure.com, and its name as --model"),
+        ("https://openrouter.ai/api?key=secretvalue", "give --base-url https://openrouter.ai; else leave it out, and set a key in"),
         ("https://user:secretvalue@:8000", "must be"),
         ("https://user:secretvalue@[x", "must be"),
         ("/v1", "must be"),

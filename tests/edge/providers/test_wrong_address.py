@@ -78,7 +78,26 @@ SCHEMAS: list[tuple[int, str]] = [
     (500, "ValueError: Grammar error: Unknown format: uri"),
     (400, "failed to parse grammar"),  # llama.cpp
     (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."),  # OpenAI
+    (500, "The provided JSON schema contains features not supported by xgrammar."),  # vLLM, over the Messages API
+    (500, "ValueError: The provided JSON schema contains a '$ref' cycle with no base case, so no output"),
+    (422, "Failed to transform json schema into a grammar: [10:08:22] json_schema_converter.cc:1: unsupported"),
+    (500, "Failed to transform regex into a grammar: Regex parsing error"),
+    (422, "This response_format type is unavailable now"),  # DeepSeek
 ]
+
+GATEWAYS: list[tuple[int, str]] = [
+    (500, "invalid response format: upstream service unavailable"),
+    (500, "Bad response format from upstream (503 Service Unavailable)"),
+    (500, "unexpected response_format from provider, service temporarily unavailable"),
+    (500, "response_format is not supported by the upstream that is up"),
+    (500, "upstream said: Grammar error: the engine is dead"),
+    (500, "xgrammar compile worker crashed"),
+    (500, "failed to parse grammar of the upstream's answer"),
+    (500, "Internal server error"),
+    (502, "invalid response format: upstream service unavailable"),
+    (503, "response_format is temporarily unavailable"),
+]
+"""Status and words of faults of gateways and servers, which pass: they are about a response, or about no request."""
 
 OWN_PATHS = {
     "/api": OLLAMA, "/api/chat": OLLAMA, "/api/generate/": OLLAMA, "/api/tags": OLLAMA,
@@ -144,9 +163,11 @@ async def test_a_port_of_https_that_is_called_by_http_says_so(kind: str, body: b
 @pytest.mark.parametrize(("path", "remedy"), OWN_PATHS.items())
 @pytest.mark.parametrize("status", [404, 401])
 async def test_an_address_of_ollamas_own_api_or_of_azures_deployments_is_known(path: str, remedy: str | None, status: int) -> None:
+    """Other servers have Ollama's paths too, so what is due at any address stands behind its remedy."""
     failure = await _failure(status, "application/json", {"detail": "Not Found"}, path)
     before = path.partition("/openai/deployments/")[0] if remedy == DEPLOYMENT else ""
     told = remedy.format(f"URL{before}") if remedy else ADDRESS
+    told += f"; else {ADDRESS}" if remedy == OLLAMA else ""
     if status == 404 or remedy == DEPLOYMENT:  # Azure wants the key in another header there
         assert failure.message.endswith(f": {told}") and has_remedy(failure.message), failure.message
     else:
@@ -158,6 +179,16 @@ async def test_a_schema_that_is_refused_is_not_sent_again_and_has_a_remedy(statu
     failure = await _failure(status, "application/json", error("invalid_request_error", said))
     assert failure.kind is K.REJECTED and failure.message.endswith(f": {SCHEMA}")
     assert ChatFailures(row_of("openai"), str).of_response(status, {}, compact(error("x", said))).message == failure.message
+
+
+@pytest.mark.parametrize(("status", "said"), GATEWAYS)
+async def test_a_fault_of_a_gateway_is_not_taken_for_a_schema_that_is_refused(status: int, said: str) -> None:
+    wanted = K.OVERLOADED if status == 503 else K.TRANSIENT
+    for name in ("server_error", "api_error", "new_api_error"):
+        body = error(name, said)
+        told = [await _failure(status, "application/json", body)]
+        told += [ChatFailures(row_of("openai"), str).of_response(status, {}, compact(body))]
+        assert [each.kind for each in told] == [wanted] * 2 and not [each for each in told if SCHEMA in each.message]
 
 
 @asynccontextmanager
