@@ -46,11 +46,17 @@ class _Text(msgspec.Struct, gc=False):
     logprobs: Empty | None = None
 
 
-class _Item(msgspec.Struct, gc=False):
-    """Message of one text, or thoughts whose words are not told."""
+class _Message(msgspec.Struct, gc=False, tag_field="type", tag="message"):
+    """Message of one text that is no remark beside the answer."""
 
-    type: Literal["message", "reasoning"]
     content: Annotated[list[_Text], msgspec.Meta(max_length=1)] | None = None
+    phase: Literal["final_answer"] | None = None
+
+
+class _Silent(msgspec.Struct, gc=False, tag_field="type", tag="reasoning"):
+    """Thoughts whose words are not told."""
+
+    content: Empty | None = None
     summary: Empty | None = None
 
 
@@ -66,7 +72,7 @@ class _TextResponse(msgspec.Struct, gc=False):
     reasoning, without words unless a summary was asked for (alexrudall/ruby-openai#613, "the 0-th output with gpt-5";
     https://community.openai.com/t/1307301, ``"summary": []``)."""
 
-    output: Annotated[list[_Item], msgspec.Meta(min_length=1, max_length=2)]
+    output: Annotated[list[_Message | _Silent], msgspec.Meta(min_length=1, max_length=2)]
     model: str
     id: str
     status: Literal["completed"]
@@ -85,7 +91,7 @@ def _quick(body: bytes) -> Reply | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     output, counts = found.output, found.usage
-    said = output[-1].content  # texts of an output stand in messages alone
+    said = output[-1].content
     if not said or (len(output) > 1 and output[0].content):
         return None
     text, given, written, read = said[0].text, counts.input_tokens, counts.output_tokens, 0

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.providers.responses import response as reading
@@ -178,6 +178,29 @@ def test_the_fast_path_reads_the_same_reply(
 @pytest.mark.parametrize("output", [[SILENT], [said("a"), SILENT], [said("a"), said("")], [{"type": "message"}]])
 def test_an_output_that_does_not_end_with_its_text_is_read_by_the_long_way(output: list[Any]) -> None:
     body = compact(response(*output))
+    assert read_response(body) == long_way(body)
+
+
+PARTS = st.one_of(
+    st.builds(lambda text: {"type": "output_text", "text": text, "annotations": []}, st.sampled_from(["", "a", "é"])),
+    st.just({"type": "reasoning_text", "text": "hm"}), st.just({"type": "refusal", "refusal": "No."}),
+)  # fmt: skip
+ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call"])},
+    optional={
+        "content": st.none() | st.lists(PARTS, max_size=2), "summary": st.none() | st.lists(PARTS, max_size=1),
+        "phase": st.sampled_from([None, "commentary", "final_answer", "of-tomorrow"]), "id": st.just("rs_1"),
+        "role": st.just("assistant"), "encrypted_content": st.just("gA"), "arguments": st.just("{}"), "call_id": st.just("c"),
+    },
+)  # fmt: skip
+ENDINGS = st.sampled_from([{}, {}, CUT, {"status": None}])
+
+
+@given(st.lists(ITEMS, min_size=1, max_size=3), ENDINGS)
+@example([said("", phase="final_answer"), said("a", phase="commentary")], {})
+@example([{"type": "reasoning", "content": said("a")["content"]}], {})
+def test_any_output_is_read_the_same_by_both_ways(output: list[dict[str, Any]], more: dict[str, Any]) -> None:
+    body = compact(response(*output, **more))
     assert read_response(body) == long_way(body)
 
 
