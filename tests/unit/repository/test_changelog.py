@@ -12,6 +12,8 @@ KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 """Headings of a version, in their order: https://keepachangelog.com/en/1.1.0/."""
 ENTRY_LINES_MAX = 2
 LINE_MAX = 120
+BEGIN_CHARS = 80
+"""Characters in which the entries of a section differ. A merge that keeps both forms of an entry leaves it twice."""
 _VERSION = re.compile(r"## \[(Unreleased\]|\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d)$")
 
 
@@ -20,6 +22,7 @@ def complaints(text: str) -> list[str]:
     found: list[str] = []
     kinds: list[str] = []
     entry = 0
+    begun: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):
         entry = 1 if line.startswith("- ") else entry + 1 if entry and line.startswith("  ") else 0
         if entry == ENTRY_LINES_MAX + 1:
@@ -27,15 +30,20 @@ def complaints(text: str) -> list[str]:
         if len(line) > LINE_MAX:
             found.append(f"line {number}: over {LINE_MAX} characters")
         if line.startswith("## "):
-            kinds = []
+            kinds, begun = [], set()
             if not _VERSION.match(line):
                 found.append(f"line {number}: {line!r} names no version")
         if line.startswith("### "):
+            begun = set()
             kind = line.removeprefix("### ")
             if kind not in KINDS or kind in kinds or [*kinds, kind] != sorted([*kinds, kind], key=KINDS.index):
                 found.append(f"line {number}: {kind!r} is unknown, repeated or out of order")
             else:
                 kinds.append(kind)
+        if entry == 1:
+            if line[:BEGIN_CHARS] in begun:
+                found.append(f"line {number}: another entry of the section begins with these words")
+            begun.add(line[:BEGIN_CHARS])
         if entry == 1 and not kinds:
             found.append(f"line {number}: the entry stands under no heading")
     return found
@@ -57,6 +65,8 @@ def test_the_changelog_keeps_its_form() -> None:
         "## [Unreleased]\n### Added\n### Added\n",
         "## [Unreleased]\n### Added\n- one\n  two\n  three\n",
         f"## [Unreleased]\n### Added\n- {'x' * LINE_MAX}\n",
+        "## [Unreleased]\n### Added\n- one\n- two\n- one\n  again\n",
+        f"## [Unreleased]\n### Added\n- {'x' * BEGIN_CHARS} (a)\n- {'x' * BEGIN_CHARS}; b\n",
     ],
 )
 def test_a_changelog_that_departs_from_its_form_is_found(text: str) -> None:
@@ -64,5 +74,5 @@ def test_a_changelog_that_departs_from_its_form_is_found(text: str) -> None:
 
 
 def test_entries_of_two_lines_and_headings_in_order_pass() -> None:
-    text = "## [Unreleased]\n\n### Added\n\n- one\n  two\n\n### Security\n\n- three\n\n## [0.1.0] - 2026-12-01\n"
+    text = "## [Unreleased]\n\n### Added\n\n- one\n  two\n\n### Security\n\n- one\n\n## [0.1.0] - 2026-12-01\n"
     assert complaints(text) == []
