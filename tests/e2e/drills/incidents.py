@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 class Incident(NamedTuple):
     """Incident. ``line``: name of the line of `cortex status`; ``says``: its words; ``log``: event of the log, and its
-    level; ``do``: what helps, or the section of the page; ``alert``: the only one that fires, at most ``within_min`` minutes
-    after the cause (empty: none)."""
+    level; ``do``: what helps, or the section of the page; ``alert``: the only one that fires in the drill, at most ``within_min``
+    minutes after the cause; after a node or head is found to be lost (empty: none)."""
 
     name: str
     line: str
