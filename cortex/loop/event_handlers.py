@@ -175,6 +175,8 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
 def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:
     cancel = event.how == "cancel"
     if k.stopping == "cancel" or k.outcome not in ("", "partial" if cancel else ""):
+        if k.outcome == "partial" and k.stopping == event.how == "drain" and k.stopped_by == events.NODE_ENDED:
+            k.stopped_by = event.who  # it rests already: what a user has drained is not continued without a person
         return
     if event.how == "condemn":
         k.outcome, k.why = "partial", f"condemned: {event.story}"
@@ -182,7 +184,9 @@ def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> Non
     result_list.withdraw(k)
     k.outcome = k.why = ""
     k.finished = False
-    k.stopping, k.stopped_by = event.how, event.who
+    if not (k.stopping == event.how == "drain" and event.who == events.NODE_ENDED):
+        k.stopped_by = event.who  # else it stays drained by whoever was first, a user most often
+    k.stopping = event.how
     if not cancel:
         return
     failure = Failure(FailureKind.CANCELLED, f"cancelled by {event.who}", sent=False)

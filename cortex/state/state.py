@@ -278,7 +278,7 @@ class State(msgspec.Struct, dict=True):
     stopping: str = ""
     """``drain`` or ``cancel`` once requested; otherwise empty."""
     stopped_by: str = ""
-    """User who requested it."""
+    """User who requested it; ``NODE_ENDED`` only if no user did."""
     outcome: str = ""
     """``complete``, ``partial``, ``failed`` or ``cancelled``; empty while the job runs."""
     why: str = ""

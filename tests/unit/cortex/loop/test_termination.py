@@ -16,6 +16,12 @@ def flat(*texts: str, permits: int = 8, **limits: object) -> Stage:
     return Stage(Flat(texts=texts or ("a", "b")), Limits(**limits), permits=permits, price=PRICE)  # type: ignore[arg-type]
 
 
+STOPS = {
+    "node": events.Stopped(events.NODE_ENDED, "drain"), "cancel": events.Stopped("carl", "cancel"),
+    "condemn": events.Stopped("the cortex", "condemn", "it dies"), "resumed": events.Resumed("ann"),
+}  # fmt: skip
+
+
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +234,41 @@ def test_drain_then_cancel():
     stage.turn(events.Stopped("ctrl-c", "drain"))
     stage.turn(events.Stopped("ctrl-c", "cancel"))
     assert stage.k.outcome == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "why"),
+    [
+        ("ann", "partial", "drain: by ann"), ("node", "partial", f"drain: by {events.NODE_ENDED}"),
+        ("ann node", "partial", "drain: by ann"), ("node ann", "partial", "drain: by ann"),
+        ("ann node node", "partial", "drain: by ann"), ("node ann node", "partial", "drain: by ann"),
+        ("node node", "partial", f"drain: by {events.NODE_ENDED}"), ("ann bob node", "partial", "drain: by bob"),
+        ("ctrl-c node", "partial", "drain: by ctrl-c"), ("node ctrl-c", "partial", "drain: by ctrl-c"),
+        ("ann resumed node", "partial", f"drain: by {events.NODE_ENDED}"), ("node resumed ann", "partial", "drain: by ann"),
+        ("ann cancel", "cancelled", "cancel: by carl"), ("node cancel", "cancelled", "cancel: by carl"),
+        ("cancel node", "cancelled", "cancel: by carl"), ("cancel ann", "cancelled", "cancel: by carl"),
+        ("condemn node", "partial", "condemned: it dies"), ("ann condemn node", "partial", "condemned: it dies"),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_node_takes_no_drain_from_a_user(asked: str, outcome: str, why: str) -> None:
+    stage = flat("a", "b", "c", permits=2)
+    for word in asked.split():
+        stage.turn(STOPS.get(word) or events.Stopped(word, "drain"))
+    while not stage.k.outcome:
+        stage.answer()
+    assert (stage.k.outcome, stage.k.why) == (outcome, why)
+
+
+def test_what_the_end_of_its_node_has_put_to_rest_a_user_may_still_drain() -> None:
+    """Only what no user has drained is continued without one."""
+    stage = flat("a", "b", permits=1)
+    stage.turn(STOPS["node"])
+    stage.answer()
+    rests = (stage.k.outcome, stage.k.why, len(stage.ended))
+    assert stage.turn(STOPS["node"]) == [] and stage.k.stopped_by == events.NODE_ENDED
+    assert stage.turn(events.Stopped("ann", "drain")) == []
+    assert stage.turn(STOPS["node"]) == [] and stage.k.stopped_by == "ann"
+    assert (stage.k.outcome, stage.k.why, len(stage.ended)) == rests
 
 
 def test_resume_is_idempotent_and_harmless_where_nothing_stopped():
