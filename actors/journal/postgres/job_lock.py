@@ -87,10 +87,12 @@ def hold(conninfo: str, address: str, key: int, before: DatabaseConnection | Non
 
 
 def is_held(link: DatabaseConnection, key: int) -> bool:
-    """Return whether a session holds the lock. Waits for its holder if the server was started less than ``BACK_S`` ago.
+    """Return whether a session holds the lock. Waits for its holder if the server was started less than ``BACK_S`` ago,
+    by the server's clock, and at most ``BACK_S`` by the clock of this process: the server's may have been set.
     """
+    end_s = time.monotonic() + BACK_S
     while True:
         held, age_s = link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF))[0]
-        if held or age_s >= BACK_S:
+        if held or not 0 <= age_s < BACK_S or time.monotonic() >= end_s:
             return bool(held)
         time.sleep(_LOOK_S)

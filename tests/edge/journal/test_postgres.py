@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -219,6 +220,31 @@ def test_of_a_server_that_was_just_started_no_lock_is_said_to_be_free(
     before = len(asked)
     assert not folder.is_held("j")
     assert len(asked) - before > 1, "it looks until a holder would have come back"
+
+
+@pytest.mark.parametrize("age_s", [-3600.0, -0.001, 0.0, 3.0, 7.0])
+def test_a_clock_of_the_server_that_was_set_back_keeps_nobody_waiting(
+    age_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start was then later than now, until the clock had caught up: every look at a free lock lasted so long."""
+    now_s, asked = [1000.0], [0]
+
+    class Link:
+        def rows(self, statement: str, given: Any = ()) -> list[tuple[Any, ...]]:
+            asked[0] += 1
+            assert asked[0] < 1000, "it never ends"
+            return [(False, age_s)]
+
+    def sleep(time_s: float) -> None:
+        now_s[0] += time_s
+
+    monkeypatch.setattr(job_lock, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    assert not job_lock.is_held(Link(), 7)  # type: ignore[arg-type]
+    waited_s = now_s[0] - 1000
+    if 0 <= age_s < job_lock.BACK_S:  # that clock stands still, or is set back again and again
+        assert job_lock.BACK_S <= waited_s < job_lock.BACK_S + 1
+    else:
+        assert waited_s == 0
 
 
 def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
