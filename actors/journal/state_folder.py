@@ -73,6 +73,10 @@ class StateFolder(ABC):
     remote = False
     """True if the state folder can be reached from any machine, not only this one."""
 
+    back_s = 0.0
+    """Seconds within which a process that lives takes its locks again, if the store has lost them with a connection; 0:
+    the locks of a store of files last as long as their process."""
+
     def __new__(cls, address: str | Path) -> StateFolder:
         if cls is not StateFolder:
             return super().__new__(cls)

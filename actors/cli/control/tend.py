@@ -32,7 +32,8 @@ _LOOK_S = 1.0
 
 class Tender:
     """Keeper of the drivers of jobs that were begun again. ``begin`` starts the driver of a job, ``tell`` takes each
-    line, once, and ``answers`` returns whether the head at an address does.
+    line, once, and ``answers`` returns whether the head at an address does: it is asked once a look for each address.
+    ``ends``: whether a look is to end early.
 
     A job of another cluster is taken over only if that has no head: else its Ray may start the channel again, and two
     channels would fence each other in turns.
@@ -41,10 +42,12 @@ class Tender:
     def __init__(
         self, folder: StateFolder, cluster: str, begin: Callable[[str], subprocess.Popen[bytes]],
         tell: Callable[[str], None], answers: Callable[[str], bool], now_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic, ends: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._folder, self._cluster, self._begin, self._tell = folder, cluster, begin, tell
-        self._answers, self._now_s = answers, now_s
-        self._resting = RestingJobs(folder, now_s)
+        self._answers, self._now_s, self._ends = answers, now_s, ends
+        self._resting = RestingJobs(folder, now_s, monotonic_s, ends)
+        self._answered: dict[str, bool] = {}
         self._drivers: dict[str, subprocess.Popen[bytes]] = {}
         self._told: dict[str, str] = {}
         self.left: set[str] = set()
@@ -58,16 +61,16 @@ class Tender:
             if (code := driver.poll()) is not None:
                 del self._drivers[job]
                 self.codes[job] = code
-        self.left = set()
+        self.left, self._answered = set(), {}
         for each in self._resting.look():
-            if each.job not in self._drivers and not self._begun(each):
+            if each.job not in self._drivers and (self._ends() or not self._begun(each)):
                 self.left.add(each.job)
 
     def _begun(self, each: RestingJob) -> bool:
         needs = each.needs
         if self._folder.remote and _is_of_its_host(each.cluster):
             needs = f"its Ray was at {each.cluster} of a host that is not known"
-        elif each.cluster != self._cluster and self._answers(each.cluster):
+        elif not needs and len(self._drivers) < AT_ONCE and each.cluster != self._cluster and self._lives(each.cluster):
             needs = f"it belongs to the Ray at {each.cluster}, which answers"
         if needs:
             self._once(each.job, f"job {each.job} rests: {needs}: {advised(self._folder, 'resume', each.job)}")
@@ -79,6 +82,11 @@ class Tender:
         self._drivers[each.job] = self._begin(each.job)
         return True
 
+    def _lives(self, cluster: str) -> bool:
+        if cluster not in self._answered:
+            self._answered[cluster] = self._answers(cluster)
+        return self._answered[cluster]
+
     def _once(self, job: str, line: str) -> None:
         if self._told.get(job) != line:
             self._told[job] = line
@@ -88,6 +96,11 @@ class Tender:
     def busy(self) -> bool:
         """Whether a driver runs."""
         return bool(self._drivers)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether another look is needed to know which jobs rest."""
+        return self._resting.unsure
 
     def let_go(self) -> None:
         """End the drivers without a word to their jobs, which go on in the cluster."""
@@ -105,19 +118,29 @@ def tend(every: str, options: Options) -> int:
     except ValueError as error:
         raise CommandError(f"--every: {error}") from None
     begin, tell = partial(_driver, folder, cluster, options), partial(print_error, level=WARNING)
-    tender = Tender(folder, cluster, begin, tell, _answers)
     over = threading.Event()
+    tender = Tender(folder, cluster, begin, tell, _answers, ends=over.is_set)
     with _until_told(over):
         if every_s:
             _go_on(tender, folder, cluster, every_s, over)
             tender.let_go()
             return COMPLETE
         _see_answers(cluster)
-        tender.look()
-        while tender.busy and not over.wait(_LOOK_S):
-            tender.look()  # a job that failed to begin again is not tried once more within ``AGAIN_S``
+        look_to_the_end(tender, over.wait)
         tender.let_go()
     return PARTIAL if tender.left or over.is_set() or any(tender.codes.values()) else COMPLETE
+
+
+def look_to_the_end(tender: Tender, wait: Callable[[float], bool]) -> None:
+    """Look until it is known which jobs rest, and no driver runs. ``wait``: waits seconds, and returns True to end."""
+    tender.look()
+    while (tender.busy or tender.unsure) and not wait(_LOOK_S):
+        tender.look()  # a job that failed to begin again is not tried once more within ``AGAIN_S``
+
+
+def pause_s(tender: Tender, folder: StateFolder, every_s: float) -> float:
+    """Return the seconds until the next look: less than ``--every`` if that is to be a second one."""
+    return min(every_s, folder.back_s) if tender.unsure else every_s
 
 
 def _go_on(tender: Tender, folder: StateFolder, cluster: str, every_s: float, over: threading.Event) -> None:
@@ -135,7 +158,7 @@ def _go_on(tender: Tender, folder: StateFolder, cluster: str, every_s: float, ov
             if str(error) != wrong:
                 wrong = str(error)
                 print_error(wrong, level=WARNING)
-        if over.wait(every_s):
+        if over.wait(pause_s(tender, folder, every_s)):
             return
 
 

@@ -7,6 +7,7 @@ again, and neither is a job that keeps ending its cluster (``TRIES_MAX``).
 
 from __future__ import annotations
 
+import importlib
 import socket
 import time
 from collections.abc import Callable, Hashable
@@ -16,12 +17,13 @@ import msgspec
 
 from actors.common.errors import UserError
 from actors.driver import control_note
-from actors.history.catalog import last_owner, last_state
+from actors.history.catalog import by_events, last_owner, last_state
 from actors.history.job_facts import is_attended
-from actors.journal.journal import StateFolder
+from actors.journal.journal import DatabaseUnreachable, StateFolder, StoreError
 from actors.programs import loader
 from cortex.state.events import NODE_ENDED
 from cortex.state.state import State
+from cortex.values.limits import JobTerms
 
 TRIES_MAX: Final = 3
 """Times that a job is begun again without a person, within ``TRIES_S``: its own prompts may be what fills the memory of
@@ -31,6 +33,7 @@ TRIES_S: Final = 3600.0
 AGAIN_S: Final = 120.0
 """Seconds between two such times: what the job lacked may come, such as a node."""
 _KIND, _HALTED = "tended", "halted"
+_GONE = "its program is gone"
 
 
 class RestingJob(msgspec.Struct, frozen=True):
@@ -43,70 +46,128 @@ class RestingJob(msgspec.Struct, frozen=True):
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """Facts of one journal."""
+    """Facts of one journal at ``mark``. ``whole``: its program was unchanged when they were read, so they hold for as
+    long as the mark does."""
 
     mark: Hashable
     cluster: str = ""
     cut_off: bool = False
     needs: str = ""
-    deadline_at_s: float | None = None
+    terms: JobTerms | None = None
+    whole: bool = True
 
 
 class RestingJobs:
-    """Reader of the jobs of a folder that rest. A journal is read again only when it was written to."""
+    """Reader of the jobs of a folder that rest. A journal is read again only when it was written to, or when the
+    program that it needs is back.
 
-    def __init__(self, folder: StateFolder, now_s: Callable[[], float] = time.time) -> None:
-        self._folder, self._now_s = folder, now_s
+    A lock that went with a connection is free until its holder is back (``StateFolder.back_s``). So a job of such a
+    store rests only if nobody had it at two looks that are so far apart, nor at those between. ``ends``: whether a look
+    is to end early.
+    """
+
+    def __init__(
+        self, folder: StateFolder, now_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic, ends: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self._folder, self._now_s, self._monotonic_s, self._ends = folder, now_s, monotonic_s, ends
         self._read: dict[str, _Read] = {}
+        self._free_s: dict[str, float] = {}
+        """Time of the first look at which nobody had the job, by the monotonic clock."""
+        self._programs: dict[tuple[str, bytes, str], str] = {}
+        """Fault of each program, as of this look; empty if it has none."""
+        self.unsure = False
+        """Whether the last look has left out jobs that rest if the next says so too."""
 
     def look(self) -> list[RestingJob]:
-        """Return the jobs that rest because their cluster was lost, the one that was written first first."""
-        names = [job for job in reversed(self._folder.jobs()) if "~" not in job]  # a child goes on with its parent
-        self._read = {job: read for job, read in self._read.items() if job in names}
-        return [RestingJob(job, self._read[job].cluster, self._needs(job)) for job in names if self._rests(job)]
+        """Return the jobs that rest because their cluster was lost, the one that was written first first. Raises
+        ``StoreError``: the store may have lost its locks, and every job wants two more looks."""
+        if any(fault.startswith(_GONE) for fault in self._programs.values()):
+            importlib.invalidate_caches()  # a folder that was missing, such as a mount, is not looked for again
+        self._programs, self.unsure = {}, False
+        try:
+            names = [job for job in reversed(self._folder.jobs()) if "~" not in job]  # a child goes on with its parent
+            self._read = {job: read for job, read in self._read.items() if job in names}
+            self._free_s = {job: at_s for job, at_s in self._free_s.items() if job in names}
+            resting = [job for job in names if not self._ends() and self._rests(job)]
+            return [RestingJob(job, self._read[job].cluster, self._needs(job)) for job in resting]
+        except StoreError:
+            self._free_s = {}
+            raise
 
     def _rests(self, job: str) -> bool:
-        folder = self._folder
+        folder, looked_s = self._folder, self._monotonic_s()
+        mark, before = folder.mark(job), self._read.get(job)
         if folder.is_held(job) or is_attended(folder, job) is not False:
+            self._free_s.pop(job, None)
             return False  # it runs, or nobody knows
-        before = self._read.get(job)
-        if before is None or before.mark != folder.mark(job):
-            found = _facts(folder, job)
-            before = self._read[job] = msgspec.structs.replace(found, mark=folder.mark(job))
-        return before.cut_off
+        if before is not None and before.mark != mark:
+            self._free_s.pop(job, None)
+        free_s = self._free_s.setdefault(job, self._monotonic_s())
+        if before is None or before.mark != mark or not (before.whole or self._program(before.terms)):
+            before = self._read[job] = self._facts(job, mark)
+        sure = not folder.back_s or looked_s - free_s >= folder.back_s
+        self.unsure = self.unsure or (before.cut_off and not sure)
+        return before.cut_off and sure
+
+    def _facts(self, job: str, mark: Hashable) -> _Read:
+        folder = self._folder
+        try:
+            owner = last_owner(folder, job)
+            if owner is None or owner.ends_with_its_driver:
+                return _Read(mark)
+            k, cut_off = _state(folder, job)
+        except DatabaseUnreachable:
+            raise  # nothing is known of the job
+        except (UserError, ValueError):  # forgotten, damaged, never begun
+            return _Read(mark)
+        fault = self._program(k.terms)
+        needs = "its input is not read to the end" if k.terms.streams and not k.source_ended else ""
+        if cut_off is None:  # whoever keeps its text has its end written beside its journal: it has none
+            cut_off = bool(fault) and k.terms.keeps_text
+        return _Read(mark, owner.cluster, cut_off, needs, k.terms, not fault)
+
+    def _program(self, terms: JobTerms | None) -> str:
+        """Return the fault of a job's program; empty if it has none."""
+        if terms is None:
+            return ""
+        place = (terms.program, terms.params_json, terms.fingerprint)
+        if place not in self._programs:
+            try:
+                self._programs[place] = "" if loader.is_unchanged(*place) else "its program has changed"
+            except ValueError as error:
+                self._programs[place] = f"{_GONE}: {error}"
+        return self._programs[place]
 
     def _needs(self, job: str) -> str:
         now_s, read = self._now_s(), self._read[job]
+        deadline_at_s = read.terms.limits.deadline_at_s if read.terms is not None else None
         if control_note.waits(self._folder, job):
             return "a request to it was not obeyed yet"
-        if read.deadline_at_s is not None and read.deadline_at_s <= now_s:
+        if deadline_at_s is not None and deadline_at_s <= now_s:
             return "its deadline has passed"
-        if not read.needs and len(_tries(self._folder, job, now_s)) >= TRIES_MAX:
+        needs = read.needs or self._program(read.terms)
+        if not needs and len(_tries(self._folder, job, now_s)) >= TRIES_MAX:
             return f"it was begun again {TRIES_MAX} times within an hour"
-        return read.needs
+        return needs
 
     def tried_s(self, job: str) -> float:
         """Return the time at which the job was last begun again, Unix time; 0 if it was not lately."""
         return max(_tries(self._folder, job, self._now_s()), default=0.0)
 
 
-def _facts(folder: StateFolder, job: str) -> _Read:
+def _state(folder: StateFolder, job: str) -> tuple[State, bool | None]:
+    """Return K of a job, and whether the job was cut off; None for that if its program is gone, so that K is known in
+    part. Raises ``StoreError``, and ``ValueError``."""
     try:
-        owner = last_owner(folder, job)
-        if owner is None or owner.ends_with_its_driver:
-            return _Read(None)
         k = last_state(folder, job)
-    except (UserError, ValueError):  # forgotten, damaged, never begun; or its program is gone, and nothing can be said
-        return _Read(None)
-    return _Read(None, owner.cluster, was_cut_off(k), _needs(k), k.terms.limits.deadline_at_s)
-
-
-def _needs(k: State) -> str:
-    if k.terms.streams and not k.source_ended:
-        return "its input is not read to the end"
-    if not loader.is_unchanged(k.terms.program, k.terms.params_json, k.terms.fingerprint):
-        return "its program has changed"
-    return ""
+        return k, was_cut_off(k)
+    except ValueError:
+        source = folder.journal(job)
+        try:
+            return by_events(source), None
+        finally:
+            source.close()
 
 
 def was_cut_off(k: State) -> bool:

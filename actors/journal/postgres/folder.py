@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from actors.journal.journal import FolderFault, Journal, NoSuchJob, StateFolder, StoreError, checked_name
 from actors.journal.postgres.connection import DatabaseConnection, ran
 from actors.journal.postgres.dsn import conninfo_of, own_folder
-from actors.journal.postgres.job_lock import hold, is_held, key_of
+from actors.journal.postgres.job_lock import BACK_S, hold, is_held, key_of
 from actors.journal.postgres.key_values import DatabaseKeyValues
 from actors.journal.postgres.migrations import bring_up, is_there
 from actors.journal.postgres.reply_index import DatabaseReplyIndex
@@ -41,6 +41,7 @@ class DatabaseStateFolder(StateFolder):
     """``StateFolder`` in a database."""
 
     remote = True
+    back_s = BACK_S
 
     def __init__(self, address: str | Path) -> None:
         self.address = str(address)

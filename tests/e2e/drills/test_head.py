@@ -88,7 +88,8 @@ def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callab
             if drained:
                 done = cortex("drain", "--all", "--for-restart", "--within", "30s", "--cluster", head.address)
                 assert done.code == 0, done.err
-        until(lambda: [each.job for each in RestingJobs(state).look()] == ["mine"], LEASE_S + 15)
+        resting = RestingJobs(state)
+        until(lambda: [each.job for each in resting.look()] == ["mine"], LEASE_S + 15)
         if drained:
             assert place.status()["why"].startswith(f"drained by {NODE_ENDED}")
         else:
