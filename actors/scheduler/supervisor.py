@@ -29,7 +29,7 @@ class Supervisor:
         self.known: dict[str, str] = {}
         """Incarnations of the members that have answered, by name."""
         self.found_jobs: set[str] = set()
-        """Jobs whose calls were under way at members that an earlier cortex had started."""
+        """Jobs whose calls were under way at members that an earlier scheduler had started."""
 
     def carry_out(
         self, order: protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember

@@ -137,7 +137,7 @@ async def test_a_channel_that_outlives_its_driver_shows_that_it_lives(
         await seat.call("start", (b"opening",))
         await asyncio.sleep(0.01)
     if shown:
-        await _until(lambda: bool(folder.is_attended(job)))
+        await _until(lambda: bool(folder.is_attended(job)) and seat._tasks[-1].done())
     assert folder.is_attended(job) is shown
     seat._attending.close()  # as the end of its process does
     assert folder.is_attended(job) is (False if shown else None)

@@ -83,5 +83,5 @@ def test_the_scheduler_is_told_the_id_of_the_node_whose_pod_was_named(monkeypatc
     options = Options(cluster="head:6379")
     for node, branch, subject in (("branch-x7k2p", "", IDS[0]), (IDS[1], "", IDS[1]), ("", "branch:1", "branch:1")):
         told.clear()
-        assert steer.drain("", node, branch, False, "", options) == 0
+        assert steer.drain("", node, branch, False, "", False, options) == 0
         assert told == [("status",), ("drain", subject)]
