@@ -7,7 +7,7 @@ from typing import Final
 from actors.common.errors import UserError
 
 FAULTS: Final = ("missing", "empty", "unreadable", "read_only", "away")
-"""What may be wrong with a whole state folder: there is none; there is nothing of Cortex in it; this user may not read
+"""Faults of a whole state folder: there is none; there is nothing of Cortex in it; this user may not read
 it; nothing can be written beside its journals; its disk or database does not answer."""
 
 

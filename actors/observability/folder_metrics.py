@@ -50,7 +50,7 @@ class FolderMetrics:
         self._create = create
         self._reader: Future[MetricSamples] | None = None
         self.problem = ""
-        """What is wrong with the folder, as of the last reading, in one line; empty if nothing is."""
+        """Fault of the folder at the last reading, in one line; empty if there is none."""
 
     def samples(self) -> MetricSamples:
         """Return the samples of now. A folder that cannot be read has ``cortex.state.up`` 0 and no ends."""

@@ -341,7 +341,7 @@ _VALUES: Final = {"input_json": (oi.INPUT, oi.INPUT_TYPE), "output_json": (oi.OU
 _UNREADABLE: Final = (
     LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError,
 )  # fmt: skip
-"""What reading a body raises that is not in the form of the Messages API: bodies come from users and servers as they
+"""Errors of reading a body that is not in the form of the Messages API: bodies come from users and servers as they
 are, so such a span has no text."""
 
 
