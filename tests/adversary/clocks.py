@@ -63,7 +63,7 @@ class _Refusing:
         with self._lock:
             if row and row not in self.first:
                 self.first[row] = now_s
-                # Overloaded: of a 429 the limiter learns a rate, and six rows that are all refused first are a storm to it.
+                # Overloaded, since of a 429 the limiter learns: one call would follow each silence of the six rows.
                 error = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
                 return http(error, 529, retry_after=str(WAITS_S))
             self.again.setdefault(row, now_s)
