@@ -30,9 +30,10 @@ def learned_limits(folder: StateFolder) -> dict[str, tuple[LearnedLimit, ...]]:
             if k is None or k.outcome in _OVER:
                 continue
             for (pool, _), share in zip(pools_of(k.terms), k.shares, strict=False):
-                known_s = max(found.get(pool, (0.0, ()))[0], dropped.get(pool, 0.0))
-                if share.granted_at_s > known_s:
-                    found[pool] = share.granted_at_s, learned_at(share)
+                if share.granted_at_s > found.get(pool, (0.0, ()))[0]:
+                    # a grant may be newer than the order and older than its arrival at the scheduler
+                    kept = tuple(each for each in learned_at(share) if each.at_s > dropped.get(pool, 0.0))
+                    found[pool] = share.granted_at_s, kept
     return {pool: limits for pool, (_, limits) in sorted(found.items()) if limits}
 
 

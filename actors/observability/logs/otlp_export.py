@@ -51,7 +51,7 @@ class _OutageExporter(LogRecordExporter):
     def __init__(self, make: Callable[[], LogRecordExporter], where: str) -> None:
         self._make, self._where = make, where
         self._exporter: LogRecordExporter | None = None
-        self._down = False
+        self._down = self._closed = False
         self._thread = 0
         for name in ("http._log_exporter", "grpc.exporter"):
             logging.getLogger(f"opentelemetry.exporter.otlp.proto.{name}").addFilter(self._others)
@@ -68,10 +68,19 @@ class _OutageExporter(LogRecordExporter):
         except Exception:
             found = LogRecordExportResult.FAILURE
         well = found is LogRecordExportResult.SUCCESS
-        if not well and not self._down:
-            _log.warning("log records do not reach %s: they are dropped", self._where)
+        if not well:
+            self._log_down()
         self._down = not well
         return found
+
+    def give_up(self) -> None:
+        """Report that the records left are dropped. A later end of the request in flight is not logged."""
+        self._log_down()
+        self._closed = True
+
+    def _log_down(self) -> None:
+        if not (self._down or self._closed):
+            _log.warning("log records do not reach %s: they are dropped", self._where)
 
     def force_flush(self, timeout_millis: int = 10_000) -> bool:
         """Return True: this exporter holds nothing."""
@@ -91,7 +100,8 @@ class OtlpLogHandler(logging.Handler):
         resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         where = without_password(settings.logs.endpoint)
-        self._provider.add_log_record_processor(BatchLogRecordProcessor(_OutageExporter(make, where)))
+        self._exporter = _OutageExporter(make, where)
+        self._provider.add_log_record_processor(BatchLogRecordProcessor(self._exporter))
         self._logger = self._provider.get_logger(OURS, __version__)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -121,6 +131,8 @@ class OtlpLogHandler(logging.Handler):
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_MS / 1000)
+        if closing.is_alive():  # a daemon thread: it ends with the process
+            self._exporter.give_up()
         super().close()
 
 

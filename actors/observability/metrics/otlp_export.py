@@ -84,7 +84,7 @@ class MetricExports:
         self._exporter: MetricExporter | None = None
         self._resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._delta = _Delta() if delta else None
-        self._down = False
+        self._down = self._closed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{THREAD}-metrics", daemon=True)
         self._thread.start()
@@ -95,6 +95,7 @@ class MetricExports:
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():  # a daemon thread: it ends with the process
             self._log_down()
+            self._closed = True  # a later end of the request in flight is not logged
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):
@@ -116,14 +117,14 @@ class MetricExports:
         except Exception as error:
             _log.debug("metrics: %s", type(error).__name__)
             well = False
-        if well and self._down:
+        if well and self._down and not self._closed:
             self._down = False
             _log.info("metrics reach %s again", self._where)
         elif not well:
             self._log_down()
 
     def _log_down(self) -> None:
-        if not self._down:
+        if not self._down and not self._closed:
             self._down = True
             _log.warning(
                 "metrics do not reach %s: jobs go on; the export is retried every %g s", self._where, self._interval_s

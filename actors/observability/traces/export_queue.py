@@ -54,7 +54,7 @@ class ExportQueue:
         self._spans = 0
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._hurry = self._closing = self._busy = False
+        self._hurry = self._closing = self._closed = self._busy = False
         self._exporters: list[SpanExporter] | None = None
         self._down: dict[str, bool] = {}
         self.let_go = 0
@@ -112,6 +112,7 @@ class ExportQueue:
             thread = self._thread
         if thread is not None:
             thread.join(0.5)
+        self._closed = True  # a later end of the request in flight is not logged
         if self.let_go:
             _log.warning("%d spans were dropped", self.let_go)
 
@@ -173,11 +174,11 @@ class ExportQueue:
         was_down = self._down.get(exporter.name, False)
         self._down[exporter.name] = bool(text)
         if not text:
-            if was_down:
+            if was_down and not self._closed:
                 _log.warning("traces: %s accepts spans again; %d were dropped meanwhile", exporter.name, self.let_go)
             return
         self.let_go += count
-        if not was_down:
+        if not was_down and not self._closed:
             _log.warning(
                 "traces: %s accepts no spans (%s); the job goes on; excess spans are dropped", exporter.name, text
             )

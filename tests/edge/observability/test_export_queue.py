@@ -54,6 +54,27 @@ def test_what_waits_is_bounded_and_nobody_waits_for_it():
     box.close()
 
 
+def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(caplog, monkeypatch):
+    class Fails(Stuck):
+        def export(self, batches: Sequence[SpanBatch]) -> str:
+            began.set()
+            super().export(batches)
+            return "no"
+
+    monkeypatch.setattr(ExportQueue, "flush", lambda self: False)
+    began, stuck = threading.Event(), Fails()
+    box = ExportQueue(lambda: [stuck], batch_spans=10, queue_spans=100, delay_s=0.01)
+    box.put(parcel())
+    assert began.wait(10)
+    box.put(parcel())
+    box.close()
+    assert [record.message for record in caplog.records] == ["10 spans were dropped"]
+    stuck.go.set()
+    assert box._thread is not None
+    box._thread.join(10)
+    assert box.let_go == 20 and len(caplog.records) == 1
+
+
 def test_there_is_no_thread_before_there_is_something_and_it_sleeps_after():
     before = threading.active_count()
     stuck = Stuck()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
 from actors.observability.base.settings import TelemetrySettings
-from actors.observability.logs import formatting
+from actors.observability.logs import formatting, otlp_export
 from actors.observability.logs.formatting import LogSettingsError, begin, checked, log_arguments
 from actors.observability.logs.job_events import ClusterLog, JobLog
 from actors.observability.logs.otlp_export import OtlpLogHandler
@@ -370,6 +371,28 @@ def test_a_collector_that_is_down_is_told_of_once(written):
         handler.close()
     (line,) = [line for line in lines(written) if line["level"] == "warning"]
     assert "log records do not reach" in line["message"]
+
+
+def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(written, monkeypatch):
+    """Else it would be written in the next job of the process."""
+    monkeypatch.setattr(otlp_export, "CLOSE_MS", 50)
+    go, done = threading.Event(), threading.Event()
+
+    class Slow(_Kept):
+        def export(self, batch: Any) -> LogRecordExportResult:
+            assert go.wait(10)
+            return LogRecordExportResult.FAILURE
+
+        def shutdown(self) -> None:
+            done.set()
+
+    handler = OtlpLogHandler(TelemetrySettings(), Slow)
+    handler.emit(logging.LogRecord("cortex.job", logging.INFO, "", 0, "so", None, None))
+    handler.close()
+    (line,) = lines(written)
+    assert "log records do not reach" in line["message"]
+    go.set()
+    assert done.wait(10) and lines(written) == [line]
 
 
 # -- of actors elsewhere ---------------------------------------------------------------------------------------------

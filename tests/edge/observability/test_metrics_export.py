@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metric
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
 from actors.observability.base.settings import TelemetrySettings
+from actors.observability.metrics import otlp_export
 from actors.observability.metrics.instruments import INSTRUMENTS
 from actors.observability.metrics.otlp_export import MetricExports
 from actors.observability.metrics.registry import LAST_KEPT, Metrics
@@ -271,6 +272,21 @@ async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path,
     loud = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.name for record in loud] == ["cortex.observing.metrics"], [record.getMessage() for record in loud]
     assert "http://127.0.0.1:9/v1/metrics" in loud[0].getMessage()
+
+
+@pytest.mark.parametrize("well", [False, True])
+def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(well, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "cortex")
+    monkeypatch.setattr(otlp_export, "CLOSE_S", 0.05)
+    collector = _Hangs(well=well, takes_s=0.5)
+    some = MetricSamples(0.0, [NumberSample("cortex.jobs", (), 1)])
+    exports = MetricExports(lambda: collector, lambda: some, TelemetrySettings(), "there", 0.01)  # type: ignore[arg-type]
+    while not collector.sent:
+        time.sleep(0.005)
+    exports.close()
+    assert len(caplog.records) == 1
+    exports._thread.join(10)
+    assert collector.ended and len(caplog.records) == 1
 
 
 def test_idle_sends_nothing():
