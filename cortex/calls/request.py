@@ -18,10 +18,12 @@ from cortex.state.state import TRIES_MAX, Goal, InFlightAttempt, State, flight_k
 from cortex.values.ledger import Charge, worst_charge
 from cortex.values.limits import Route
 from cortex.values.prompt import (
+    ESCAPED,
     DoesNotFit,
     Prompt,
+    Role,
     TextFrame,
-    fast_single_text_body,
+    encode_json,
     fast_text_body,
     request_body,
     text_frame,
@@ -277,6 +279,7 @@ def fast_ask(k: State, changes: Iterator[Ask | Vote], once: bool, out: list[comm
 
 
 _NO_CHARGE = Charge(0, 0)
+_SYSTEM = Role.SYSTEM  # looked up once: access to enum members is slow
 
 
 @lru_cache(maxsize=256)
@@ -341,20 +344,25 @@ def fast_request(
         return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
     if type(prompt) is not Prompt or change.params is not None:
         return None
-    one = fast_single_text_body(prompt, frame)
-    if one is not None:
-        body, size = one
-        fits = size + FRAMING_TOKENS <= tokens_max
-        return (body, prompt.constructor, size, len(body) + FRAMING_TOKENS) if fits else None
+    parts, separator = prompt.parts, prompt.separator
+    if len(parts) == 1 and frame.ascii_only and not prompt.lead:
+        part = parts[0]
+        text = part.text
+        if type(text) is str and not part.title and part.role != _SYSTEM and text.isascii() and separator.isascii():
+            data, size = encode_json(text), len(text)
+            # longer than the text and its quotes: something is escaped, in one letter or by its number
+            if len(data) == size + 2 or ESCAPED not in data:
+                body, size = frame.before + data + frame.after, len(separator) + size
+                fits = size + FRAMING_TOKENS <= tokens_max
+                return (body, prompt.constructor, size, len(body) + FRAMING_TOKENS) if fits else None
     system, user = prompt.both()
-    separator = prompt.separator
     if user.isascii() and system.isascii() and separator.isascii():  # joined as in ``text``
         size = len(system) + len(separator) + len(user)
         bound = size + FRAMING_TOKENS
     else:
         text = system + separator + user
         size, bound = len(text.encode()), tokens_bound(text)
-    if bound > tokens_max or len(prompt.parts) > k.terms.limits.parts_max:
+    if bound > tokens_max or len(parts) > k.terms.limits.parts_max:
         return None
     body = fast_text_body(system, user, k.terms.route.model, output_tokens_max)
     return body, prompt.constructor, size, text_body_tokens_bound(body)

@@ -208,7 +208,7 @@ class _TextRequest(msgspec.Struct, gc=False):
     system: str | msgspec.UnsetType = msgspec.UNSET
 
 
-_encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
 
 def fast_text_body(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
@@ -217,9 +217,9 @@ def fast_text_body(system: str, user: str, model: str, output_tokens_max: int) -
     Equal to ``request_body`` of the same prompt, byte for byte, by ``tests/properties/test_fast_paths.py``.
     """
     if system:
-        return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
+        return encode_json(_TextRequest(output_tokens_max, (_Message(user),), model, system))
     frame = text_frame(model, output_tokens_max)
-    return frame.before + _encode(user) + frame.after
+    return frame.before + encode_json(user) + frame.after
 
 
 class TextFrame(msgspec.Struct, frozen=True, gc=False):
@@ -232,36 +232,17 @@ class TextFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 _MARK = "\0"
-_BY_NUMBER = b"\\u"
+ESCAPED = b"\\u"
+"""Beginning of a numeric escape, which takes more bytes and tokens than its character."""
 
 
 @lru_cache(maxsize=64, typed=True)
 def text_frame(model: str, output_tokens_max: int) -> TextFrame:
     """Return the frame of such requests to this model."""
-    request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
-    before, _, after = request.partition(_encode(_MARK))
+    request = encode_json(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
+    before, _, after = request.partition(encode_json(_MARK))
     around = before + after
-    return TextFrame(before, after, around.isascii() and _BY_NUMBER not in around)
-
-
-def fast_single_text_body(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int] | None:
-    """Return the request of a prompt with a single ASCII user text in this frame, and the size of its text (fast path).
-
-    The size is that of ``Prompt.text`` in bytes. None for any other prompt, and where the bytes of the request do not
-    bound its tokens. Equal to ``request_body`` by ``tests/properties/test_fast_paths.py``.
-    """
-    parts, separator = prompt.parts, prompt.separator
-    if len(parts) != 1 or prompt.lead or not frame.ascii_only:
-        return None
-    part = parts[0]
-    text = part.text
-    if type(text) is not str or part.title or part.role == _SYSTEM or not (text.isascii() and separator.isascii()):
-        return None
-    data = _encode(text)
-    size = len(text)
-    if len(data) != size + 2 and _BY_NUMBER in data:  # longer than the text and its quotes: something is escaped
-        return None
-    return frame.before + data + frame.after, len(separator) + size
+    return TextFrame(before, after, around.isascii() and ESCAPED not in around)
 
 
 def with_model(body: bytes, model: str) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex.calls import attempts, program_hooks, voting
+from cortex.calls.request import fast_request, rendered
 from cortex.goals import apply_changes
 from cortex.journal import codec
 from cortex.loop import event_handlers, step
@@ -24,13 +25,15 @@ from cortex.state import events
 from cortex.state.changes import Ask, Change, Emit, Resolve
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
-from cortex.values.limits import Limits
-from cortex.values.prompt import Part, Prompt, Role, fast_single_text_body, fast_text_body, request_body, text_frame
+from cortex.values.limits import JobTerms, Limits, Route
+from cortex.values.prompt import Part, Prompt, Role, fast_text_body, request_body, text_frame
 from cortex.values.reply import Malformed, Reply
-from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
+from policies.estimates.tokens import body_tokens_bound, text_body_tokens_bound, tokens_bound
 from tests.support.fault_injection import World
 from tests.support.sample_programs import Elector, Planner
 from tests.support.state_machine_harness import PRICE, Flat, fed, taken
+
+TERMS = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="http://x", model="m"))
 
 
 class Window(Program, frozen=True):
@@ -161,15 +164,13 @@ def test_a_request_of_texts_alone_is_the_same_request(system, first, second, lea
     st.sampled_from(("", "", "lead")), st.sampled_from(("\n\n", "", "¦")), st.sampled_from(("m", "modèle", "a\\b", "\x01")),
 )  # fmt: skip
 def test_a_request_of_one_text_is_the_same_request(role, text, title, lead, separator, model):
-    prompt = Prompt("c", (Part(role, text, title=title),), separator, lead)
-    found = fast_single_text_body(prompt, text_frame(model, 9))
-    plain = (text + separator + model).isascii() and b"\\u" not in msgspec.json.encode(text + model)
-    assert (found is not None) == (plain and role != Role.SYSTEM and not title and not lead)
-    if found is not None:
-        body, size = found
-        assert (body, size) == (request_body(prompt, model, 9), len(prompt.text().encode()))
-        assert size + FRAMING_TOKENS == tokens_bound(prompt.text())
-        assert len(body) + FRAMING_TOKENS == body_tokens_bound(body)
+    k = State(terms=msgspec.structs.replace(TERMS, route=Route(endpoint="http://x", model=model)))
+    change = Ask(Goal("row", 1), Prompt("c", (Part(role, text, title=title),), separator, lead))
+    made = rendered(k, change, 9, 10**6, 0)
+    assert fast_request(k, change, 9, 10**6, text_frame(model, 9)) == made
+    fits = tokens_bound(change.prompt.text())
+    assert fast_request(k, change, 9, fits, text_frame(model, 9)) == made
+    assert fast_request(k, change, 9, fits - 1, text_frame(model, 9)) is None
 
 
 @pytest.mark.parametrize(
