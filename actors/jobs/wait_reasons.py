@@ -42,6 +42,17 @@ def wait_facts(k: State) -> dict[str, Any]:
     }
 
 
+def idle_servers(facts: dict[str, Any]) -> str:
+    """Return which of several servers got no work when the job ended, and why; empty if there is none, or the job has
+    not ended: then ``waits`` tells."""
+    servers = [each for each in facts["routes"] if each.get("shares_work")]
+    idle = [f"{each['route']}: {each['why']}" for each in servers if each["why"] and not each["permits"]]
+    if facts["outcome"] in ("", "running") or not idle:
+        return ""
+    text = "; ".join(idle[:SERVERS_SHOWN]) + (f"; and {len(idle) - SERVERS_SHOWN} more" if idle[SERVERS_SHOWN:] else "")
+    return f"{len(idle)} of {len(servers)} servers got no work at the end: {text}"
+
+
 def _rank(k: State, place: int) -> str:
     """Return the words for a route's rank: how many servers share the work, or which fallback it is."""
     peers = k.terms.peers - len(k.terms.closed)
@@ -60,8 +71,9 @@ def _refused(share: RouteShare) -> bool:
 def _route(k: State, place: int, route: Route) -> dict[str, Any]:
     share = k.shares[place]
     return {
-        "route": named(route), "roles": roles_at(k, place), "permits": share.permits, "in_flight": share.in_flight,
-        "why": share.why,
+        "route": named(route), "roles": roles_at(k, place),
+        "shares_work": 0 < k.terms.peers >= place and not k.terms.is_closed(place),
+        "permits": share.permits, "in_flight": share.in_flight, "why": share.why,
         "failing": _short(share.failing.message) if share.failing is not None else "",
         "failing_since_s": share.failing_s, "stands_still": stands_still(share),
         "lacks": lacking(share.failing) if share.failing is not None else "",

@@ -184,6 +184,19 @@ def test_a_server_that_is_away_costs_its_rows_nothing(cortex) -> None:
     each_once(Path("out.jsonl"), 40)
 
 
+def test_a_server_with_a_wrong_address_is_named_at_the_end(cortex) -> None:
+    requests(Path("in.jsonl"), 40)
+    with served(lambda asked: http({"error": {"message": "Not Found"}}, 404)) as wrong, served(_open) as one:
+        done = cortex(*JOB, "--base-url", one.url, "--base-url", wrong.url, "--job", "mine")
+    assert (done.code, done.last["rows_succeeded"]) == (0, 40), done.err
+    (line,) = [line for line in done.err.splitlines() if "got no work" in line]
+    host = wrong.url.removeprefix("http://")
+    assert "1 of 2 servers got no work at the end: " in line and host in line and "404" in line and "--base-url" in line
+    shown = cortex("status", "mine").out
+    assert re.search(rf"^servers .*1 of 2 servers got no work .*{host}", shown, re.M), shown
+    assert "; else " not in shown, "a server that shares the work is no fallback"
+
+
 def test_rows_about_one_document_go_to_one_server(cortex) -> None:
     names = "abcdefghijklmnopqrstuvwx"
     rows = [(f"{name}{at}", f"document {name} {'word ' * 600}{at}") for name in names for at in range(3)]

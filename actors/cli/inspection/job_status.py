@@ -13,6 +13,7 @@ from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
 from actors.jobs.bill_excess import excess_line
 from actors.jobs.summary import earlier_text, kept_endings, unreadable_text
+from actors.jobs.wait_reasons import idle_servers
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.monitoring.deadline_monitor import risk_words
@@ -73,7 +74,8 @@ def particulars(
         ("rows", _rows(status)), ("calls", calls),
         ("failed", f"attempts: {attempts}" if attempts else ""),
         ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
-        ("cost", _cost(facts)), ("bills", excess_line(facts)), ("route", _routes(status)), ("limits", _limits(facts)),
+        ("cost", _cost(facts)), ("bills", excess_line(facts)), ("route", _routes(status)),
+        ("servers", idle_servers(facts)), ("limits", _limits(facts)),
         ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
         ("by hand", _by_hand(folder, job, status)), ("batches", batch_words(facts["batches"])),
         ("deadline", _deadline(facts)), ("clock", _clock(facts)), ("time", span(_elapsed_s(status, now_s))),
@@ -157,7 +159,10 @@ def _routes(status: JobStatus) -> str:
     lines = [str(facts["route"])]
     if status.outcome in _ALIVE:
         lines[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
-    others = [each["route"] for each in facts["routes"] if not each["roles"] and not lines[0].startswith(each["route"])]
+    others = [
+        each["route"] for each in facts["routes"]
+        if not each["roles"] and not each.get("shares_work") and not lines[0].startswith(each["route"])
+    ]  # fmt: skip
     roles = [f"{', '.join(each['roles'])}: {each['route']}" for each in facts["routes"] if each["roles"]]
     return "; ".join(["; else ".join([*lines, *others]), *roles])
 

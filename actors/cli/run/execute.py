@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from logging import ERROR
+from logging import ERROR, WARNING
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote
 from actors.jobs.bill_excess import excess_line
+from actors.jobs.wait_reasons import idle_servers
 from actors.journal.journal import StoreError
 from actors.journal.state_folder import advised
 from actors.observability.logs.formatting import begin
@@ -145,6 +146,8 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     print_error(headline(status), level=level)
     for line in filter(None, (text or why(status), excess_line(status.facts), _last_failed(status))):
         print_error(line, level=level)
+    if line := idle_servers(status.facts):
+        print_error(line, level=WARNING)
     if output not in ("", "-"):
         print_error(_where(status, output))
         if text and status.outcome in OVER:  # only the output failed
