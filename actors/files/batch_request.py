@@ -253,6 +253,9 @@ def _check_messages(messages: list[Any] | None) -> None:
             wrong = [block for block in content if type(block) is not dict]
             if wrong:
                 raise RowRefused(f"messages[{place}].content holds {shown(wrong[0])}: its blocks must be objects")
+            kinds = [kind for block in content if type(kind := block.get("type", "")) is not str]
+            if kinds:
+                raise RowRefused(f"messages[{place}].content holds a block of type {shown(kinds[0])}: it must be text")
         elif type(content) is not str:
             text = shown(content) if "content" in message else "missing"
             raise RowRefused(f"messages[{place}].content is {text}: it must be a string or a list of blocks")

@@ -69,7 +69,8 @@ def _block_reaches(block: Any) -> bool:
     if not isinstance(block, dict):
         return False
     kind = block.get("type", "text" if "text" in block else None)
-    return kind not in BYTES_BOUND or any(map(_block_reaches, _listed(block.get("content"))))
+    known = isinstance(kind, str) and kind in BYTES_BOUND
+    return not known or any(map(_block_reaches, _listed(block.get("content"))))
 
 
 def _tool_reaches(tool: Any) -> bool:

@@ -173,6 +173,8 @@ def _check_messages(messages: Any) -> None:
         for part in content if type(content) is list else ():
             if type(part) is not dict:
                 raise RowRefused(f"messages[{place}].content holds {shown(part)}: its parts must be objects")
+            if type(kind := part.get("type", "")) is not str:
+                raise RowRefused(f"messages[{place}].content holds a part of type {shown(kind)}: it must be text")
 
 
 def _priced_apart(fields: dict[str, Any]) -> str:

@@ -100,6 +100,7 @@ REFUSED = [
     (line_of(messages="hello"), 'messages is "hello": it must be a list'),
     (line_of(messages=["hello"]), 'messages[0] is "hello"'),
     (line_of(messages=[{"content": "x"}]), "messages[0].role is missing"),
+    (line_of(messages=[{"role": "user", "content": [{"type": {}}]}]), "content holds a part of type an object: it must be text"),
     (line_of(messages=[{"role": "user", "content": 5}]), "messages[0].content is 5"),
     (line_of(messages=[{"role": "user", "content": ["x"]}]), 'messages[0].content holds "x"'),
     (line_of(seed=1).replace(b'"seed": 1', b'"seed": 1e999'), "holds a number that is too large to be sent"),

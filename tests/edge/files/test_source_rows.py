@@ -112,6 +112,7 @@ REFUSED = [
     (line_of(messages=[{"role": "user"}]), "messages[0].content is missing: it must be a string or a list of blocks"),
     (line_of(messages=[{"role": "user", "content": None}]), "messages[0].content is null"),
     (line_of(messages=[{"role": "user", "content": ["x"]}]), 'content holds "x": its blocks must be objects'),
+    (line_of(messages=[{"role": "user", "content": [{"type": ["text"]}]}]), "content holds a block of type a list: it must"),
     (line_of(model=...), "model is missing: name one in params, or give --model for all rows"),
     (line_of(model=""), "model is missing"),
     (line_of(model=3), "model is 3: it must be a string"),

@@ -22,6 +22,7 @@ from policies.estimates.tokens import (
     UNBOUNDED,
     TokenEstimate,
     bodies_tokens_bound,
+    body_size,
     body_tokens_bound,
     text_within_tokens_bound,
     tokens_besides,
@@ -368,3 +369,28 @@ def test_the_search_for_more_than_text_finds_what_its_alternatives_find(request:
     alternatives = re.compile(rb'"(?:type"|tools"|output_|%b)' % b"|".join(_INSIDE))
     found, expected = _MORE_THAN_TEXT.search(request), alternatives.search(request)
     assert (found and found.span()) == (expected and expected.span())
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["text", "image", "base64", "data:", "custom", "x"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["type", "text", "content", "source", "image_url", "url", "data", "name", "role", "id"]), inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+"""JSON of any shape under the names that a request may have."""
+
+
+@given(st.dictionaries(st.sampled_from(["messages", "system", "tools", "input", "mcp_servers"]), _ANY, max_size=3))
+def test_a_request_of_any_shape_has_a_bound(request: dict[str, object]) -> None:
+    """A server refuses it in its own words; the estimate must not fail in its place."""
+    body = json.dumps(request).encode()
+    assert 0 < body_tokens_bound(body) <= UNBOUNDED
+    assert body_size(body) > 0
+
+
+def test_a_block_whose_type_is_no_text_may_stand_for_anything() -> None:
+    request = {"messages": [{"role": "user", "content": [{"type": ["text"], "text": "x"}]}]}
+    assert body_tokens_bound(json.dumps(request).encode()) == UNBOUNDED
