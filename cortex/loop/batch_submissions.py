@@ -24,7 +24,7 @@ from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import CancelledBatch, InFlightAttempt, State, flight_key
 from cortex.values.batch_record import Submission, SubmissionStatus
-from policies.estimates.batching import NEVER_BEGAN, QUEUE_FULL
+from policies.estimates.batching import NEVER_BEGAN, QUEUE_FULL, results_expired
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, lapsed, may_retry
 
@@ -146,18 +146,19 @@ def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
 def stuck(k: State, event: events.SubmissionUnreadable) -> None:
     """Pause the job, resumable, because a submission cannot be followed without a person's answer.
 
-    The job itself cancelled some batches: their rows are asked anew where the results cannot be had.
+    Where the job itself cancelled the batch, its rows are asked anew, unasked, once no provider keeps the results.
     """
     made = k.submissions.get(event.number)
     if made is None or made.stand not in _LEAVES_K:
         return
-    if made.cancelled and RULES[event.failure.kind].again != "hold":
+    holds = RULES[event.failure.kind].again == "hold"
+    if made.cancelled and not holds and results_expired(event.failure.status, made.intended_at_s, k.at_s):
         del k.submissions[made.number]
         _give_up(k, [key for key in made.keys if key in k.flights])
         return
     made.stand, made.failure = SubmissionStatus.ASKING, event.failure
     k.paused_at_s = k.at_s
-    if RULES[event.failure.kind].again == "hold":
+    if holds:
         k.paused = event.failure  # the cause is the account: once it is in order, the next run continues
         return
     job, number = k.terms.job, made.number

@@ -19,6 +19,11 @@ NOT_BEGUN: Final = "batch_failed"
 """Error type of a batch whose requests were refused as a whole, after it had been made."""
 NEVER_BEGAN: Final = frozenset({QUEUE_FULL, NOT_BEGUN})
 """Error types of batches that were made and of which no request was begun: nothing is billed."""
+NOT_THERE: Final = frozenset({404, 410})
+"""HTTP statuses of a batch, or of results, that the provider does not find."""
+KEPT_S: Final = 31 * 86_400.0
+"""Seconds after its submission from which no provider has the results of a batch any more. Anthropic keeps them for 29
+days from its making; OpenAI and Mistral keep files for 30, which may be made a day after the batch; Gemini for two."""
 LOOKS_SHORT_MAX: Final = 5
 """Number of times that results with fewer lines than the batch has requests count as a truncated download."""
 
@@ -86,6 +91,16 @@ def absent(settled_at_s: float, listed_at_s: float) -> bool:
     ``listed_at_s``: time at which the list was requested; ``settled_at_s``: time from which no creation can be pending.
     """
     return listed_at_s >= settled_at_s
+
+
+def results_expired(status: int, submitted_at_s: float, now_s: float) -> bool:
+    """Return True if results that cannot be read are certainly gone, for anyone.
+
+    ``status``: HTTP status of the failed reading; both times in seconds since 1970. A provider that does not find a
+    younger batch proves nothing: the key may be of another workspace, and Anthropic answered 404 for batches that it
+    had a minute later (https://github.com/anthropics/anthropic-sdk-python/issues/1432).
+    """
+    return status in NOT_THERE and now_s - submitted_at_s >= KEPT_S
 
 
 def enqueued_after_full(out: int, refused: int) -> int:

@@ -23,6 +23,7 @@ FAILED_ONCE = [
     95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329, 200173, 200886, 201232, 201911,
     400006, 400019, 501061, 501481, 501484, 501600, 522247, 710084, 802661, 803249, 805041, 806198, 807849,
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
+    2004705,
 ]  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     811388: a hung branch was taken for its earlier process, which had ended, and its calls were waited for.
     1800662: a restarted cortex gave away the permits of calls whose channel had ended.
     501481: a clock was set back while no channel ran, and the deadline was read from the clock as it had been.
+    2004705: a retry asked again, unasked, what the provider might have worked off of a batch that could not be read.
 
     In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
     good probes had closed it; it believed an earlier cortex or channel; and it expected a restarted cortex to know what

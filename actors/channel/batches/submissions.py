@@ -28,7 +28,7 @@ from cortex.state.state import State
 from cortex.values.batch_record import Submission, SubmissionStatus
 from cortex.values.display import clipped
 from cortex.values.limits import Limits
-from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, QUEUE_FULL, BatchingPolicy, absent
+from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, NOT_THERE, QUEUE_FULL, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
 
 _log = logging.getLogger("cortex.batches")
@@ -397,7 +397,7 @@ def _gone(made: Submission, failure: Failure) -> events.Event:
     """Return the event of a batch that existed and cannot be read."""
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
-    if failure.status in (404, 410):
+    if failure.status in NOT_THERE:
         text = f"batch {made.name} is not there any more: the provider keeps results for a time alone"
         failure = msgspec.structs.replace(failure, message=f"{text} ({failure.message})")
     return events.SubmissionUnreadable(made.number, failure)

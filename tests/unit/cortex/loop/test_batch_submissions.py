@@ -14,9 +14,9 @@ from cortex.state import commands, events
 from cortex.state.state import State, flight_key
 from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits, Route
-from policies.estimates.batching import BatchingPolicy
+from policies.estimates.batching import KEPT_S, BatchingPolicy
 from policies.estimates.price import batch_price
-from policies.failures.failure import FailureKind
+from policies.failures.failure import Failure, FailureKind
 from tests.support.state_machine_harness import PRICE, Stage, failure, fed, of, other, row
 
 BATCHED = Route(endpoint="sim", model="m", price=batch_price(PRICE), via="batches")
@@ -400,12 +400,13 @@ def timed_out(*events_before: events.Event) -> Stage:
     return made
 
 
-def opened_again(made: Stage, **more: Any) -> list[commands.Command]:
-    """Open the rows again and feed them. Return the commands."""
+def opened_again(made: Stage, later_s: float = 1.0, **more: Any) -> list[commands.Command]:
+    """Open the rows again after that time and feed them. Return the commands."""
     rows = tuple(msgspec.structs.replace(row(key), place=place) for place, key in enumerate("ab"))
     start, kinds = made.k.position, {FailureKind.TIMED_OUT: 2}
     again = events.RowsReopened("ann", made.k.edition + 1, ("a", "b"), (0, 1), kinds, start, kind_of=(0, 0), **more)
-    out = made.turn(events.Rejoined(made.k.epoch + 1), again, events.Resumed("ann"), events.PermitsGranted(8))
+    opening = (events.Rejoined(made.k.epoch + 1), again, events.Resumed("ann"), events.PermitsGranted(8))
+    out = made.turn(*opening, at_s=made.k.at_s + later_s)
     return [*out, *made.turn(events.RowsRead(rows, start, start + 2, True))]
 
 
@@ -439,14 +440,47 @@ def test_a_row_whose_request_timed_out_again_is_kept_again() -> None:
     assert made.k.ledger.assumed_nusd > 0 == made.k.ledger.reserved_nusd
 
 
-@pytest.mark.parametrize("gone", [
-    events.SubmissionUnreadable(1, failure("rejected", status=404)), events.SubmissionRejected(1, failure("lost")),
+@pytest.mark.parametrize(("gone", "later_s"), [
+    (events.SubmissionUnreadable(1, failure("rejected", status=404)), KEPT_S),
+    (events.SubmissionUnreadable(1, failure("rejected", status=410)), 2 * KEPT_S),
+    (events.SubmissionRejected(1, failure("lost")), 0.0),
 ])  # fmt: skip
-def test_rows_of_a_cancelled_batch_that_is_gone_are_asked_anew_and_nobody_is_asked(gone: events.Event) -> None:
+def test_rows_of_a_cancelled_batch_that_nobody_keeps_are_asked_anew_and_nobody_is_asked(
+    gone: events.Event, later_s: float
+) -> None:
     made = timed_out()
-    opened_again(made)
+    opened_again(made, later_s)
     out = made.turn(gone)
     assert [call.sample for call in of(out, commands.Call)] == ["a", "b"] and made.k.paused is None
+
+
+@pytest.mark.parametrize(("why", "later_s"), [
+    (failure("rejected", "it is not there", status=404), 0.0),
+    (failure("rejected", "it is not there", status=404), 29 * 86_400.0),
+    (failure("rejected", "no such query", status=400), KEPT_S),
+    (failure("faulty", "KeyError in the watch of the batch"), KEPT_S),
+])  # fmt: skip
+def test_rows_of_a_cancelled_batch_that_may_be_there_wait_for_a_person(why: Failure, later_s: float) -> None:
+    """They may be paid for, and a provider that does not find a batch now may have it for another key, or later."""
+    made = timed_out()
+    made.calls = {}
+    opened_again(made, later_s)
+    out = made.turn(events.SubmissionUnreadable(1, why))
+    assert made.k.outcome == "partial" and not of(out, commands.Call)
+    assert "batch b1) cannot be decided" in made.k.why and "--not-submitted 1" in made.k.why
+    assert made.turn(events.Rejoined(made.k.epoch + 1), events.Resumed("ann")) == [commands.CollectResults(1)]
+    assert made.k.outcome == "" and made.k.submissions[1].stand == SubmissionStatus.OUT
+
+
+def test_a_person_may_have_the_rows_of_a_cancelled_batch_asked_anew() -> None:
+    made = timed_out()
+    charged = made.k.ledger.assumed_nusd
+    opened_again(made)
+    made.turn(events.SubmissionUnreadable(1, failure("rejected", status=404)))
+    never = events.SubmissionRejected(1, failure("lost", sent=False), "ann")
+    out = made.turn(events.Rejoined(made.k.epoch + 1), never, events.Resumed("ann"), events.PermitsGranted(8))
+    assert [call.sample for call in of(out, commands.Call)] == ["a", "b"]
+    assert made.k.ledger.assumed_nusd == charged > 0
 
 
 def test_a_retry_with_another_model_reads_nothing_of_a_cancelled_batch() -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from policies.estimates.batching import BYTES_MAX, REQUESTS_MAX, BatchingPolicy, absent, fits, gather_until_s, pause_s
+from policies.estimates.batching import (
+    BYTES_MAX,
+    KEPT_S,
+    REQUESTS_MAX,
+    BatchingPolicy,
+    absent,
+    fits,
+    gather_until_s,
+    pause_s,
+    results_expired,
+)  # fmt: skip
 
 SMALL = BatchingPolicy(requests_max=3, bytes_max=100)
 
@@ -48,6 +58,19 @@ def test_pauses_grow_up_to_a_bound_and_never_beyond() -> None:
 @pytest.mark.parametrize(("listed_at_s", "expected"), [(99.9, False), (100.0, True), (200.0, True)])
 def test_a_batch_is_absent_only_when_nothing_can_be_on_its_way(listed_at_s: float, expected: bool) -> None:
     assert absent(100.0, listed_at_s) is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "age_s", "expected"),
+    [
+        (404, 0.0, False), (404, 29 * 86_400.0, False), (404, KEPT_S, True), (410, KEPT_S, True), (410, KEPT_S - 1, False),
+        (0, KEPT_S, False), (400, KEPT_S, False), (403, KEPT_S, False), (500, KEPT_S, False),
+    ],
+)  # fmt: skip
+def test_results_have_expired_when_they_are_not_found_and_older_than_any_provider_keeps_them(
+    status: int, age_s: float, expected: bool
+) -> None:
+    assert results_expired(status, 1_000.0, 1_000.0 + age_s) is expected
 
 
 @pytest.mark.parametrize(
