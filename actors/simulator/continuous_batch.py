@@ -112,6 +112,11 @@ class ContinuousBatch:
         """Share of the cache in use; 0 without a bound."""
         return min(self._held / self._full, 1.0)
 
+    @property
+    def writes_tps(self) -> float:
+        """Tokens of answers written per second now."""
+        return self._decodes * self._growth
+
     def written_of(self, call: BatchedCall) -> float:
         """Return the tokens of the answer that are written."""
         left_s = call.ends_s - self._clock_s if call.state is CallState.WRITING else call.left_s

@@ -5,6 +5,9 @@ calls as it has slots, and the others wait, first come first served. Slots are v
 llama.cpp, OLLAMA_NUM_PARALLEL; `half` is the batch whose steps take longer the more it holds. On our side are the pool's limit, the route's
 breaker, the timeouts and the retries, fed as in a running system: each branch reports a few times a second, and grants
 reach it a little later.
+
+With `kv_tokens` or `prefill_tps` the server is a continuous batch as that of vLLM, in which prompts are read beside the
+decoding of answers, and a full KV cache keeps calls waiting or preempts them (`actors.simulator.continuous_batch`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulator.continuous_batch import STEP_TOKENS, BatchedCall, CallState, ContinuousBatch
 from cortex.scheduler import pools
 from cortex.scheduler.protocol import BreakerMoved, Command
 from cortex.scheduler.reports import RouteSignals
@@ -63,6 +67,44 @@ class Server(msgspec.Struct, kw_only=True):
     begins again (preemption in https://docs.vllm.ai/en/stable/configuration/optimization.html)."""
     changes: tuple[tuple[float, int], ...] = ()
     """(time, slots): the number of slots from that time on; 0: nothing is worked on."""
+    kv_tokens: int = 0
+    """Tokens that the KV cache holds, `num_gpu_blocks * block_size` of vLLM; 0: no bound."""
+    prefill_tps: float = 0.0
+    """Tokens of prompts read per second, in the time of all calls; 0: `prompt_part` says what a prompt takes. Else
+    `mean_s` is the time of a mean answer alone, without its prompt."""
+    step_tokens: int = STEP_TOKENS
+    """Most tokens of a step, `--max-num-batched-tokens` of vLLM."""
+    long_prompts: tuple[float, float] = (0.0, 0.0)
+    """Share of the calls whose prompt is a long one, and mean tokens of these; others have 1,000."""
+    can_tps: float = 0.0
+    """Tokens of answers per second that a continuous batch can write (`tests.support.server_capacity`)."""
+
+    @property
+    def is_batch(self) -> bool:
+        """True for a continuous batch."""
+        return bool(self.kv_tokens or self.prefill_tps)
+
+    def batch(self) -> ContinuousBatch:
+        """Return it."""
+        return ContinuousBatch(
+            self.slots, kv_tokens=self.kv_tokens, prefill_tps=self.prefill_tps, token_s=self.mean_s / 200,
+            half=self.half, step_tokens=self.step_tokens,
+        )  # fmt: skip
+
+    def sizes(self, chance: random.Random) -> tuple[int, int]:
+        """Return the tokens of a call's prompt and of its answer."""
+        share, long = self.long_prompts
+        prompt = long if share and chance.random() < share else 1_000.0
+        return self._size(chance, prompt), self._size(chance, 200.0)
+
+    def _size(self, chance: random.Random, mean: float) -> int:
+        return max(1, round(chance.lognormvariate(math.log(mean) - self.sigma**2 / 2, self.sigma)))
+
+    def alone_s(self, prompt: int, answer: int, chance: random.Random) -> float:
+        """Return the seconds of a call that is worked on alone; in a continuous batch, those of its answer."""
+        part = 0.0 if self.is_batch else self.prompt_part
+        seconds = self.mean_s * (part * prompt / 1_000 + (1 - part) * answer / 200)
+        return seconds * chance.lognormvariate(-self.noise**2 / 2, self.noise) if self.noise else seconds
 
 
 class Row(msgspec.Struct, eq=False):
@@ -80,6 +122,8 @@ class Row(msgspec.Struct, eq=False):
     node: int = 0
     mark: int = 0
     """Number of the attempt over all rows; 0: none."""
+    call: BatchedCall | None = None
+    """The call in a continuous batch."""
 
 
 class Counts(msgspec.Struct):
@@ -123,6 +167,8 @@ class Second(msgspec.Struct):
     answered: int = 0
     permits: int = 0
     slots: int = 0
+    running_s: float = 0.0
+    preempted: int = 0
 
 
 class Queues:
@@ -156,6 +202,8 @@ class Queues:
         self.queue: deque[Row] = deque()
         self.serving: dict[Row, int] = {}
         """Rows in a slot: number of the attempt."""
+        self.batch = server.batch() if server.is_batch else None
+        self._at_batch: dict[BatchedCall, tuple[Row, int]] = {}
         self._clock_s = self._clocked_s = 0.0
         """Seconds that each call in a slot was worked on, and when that was counted."""
         self._ends: list[tuple[float, int, Row]] = []
@@ -194,10 +242,16 @@ class Queues:
             if until_s <= self.now_s:
                 until_s = at_s
             took_s = until_s - self.now_s
-            second.busy_s += self._work(len(self.serving)) * took_s
-            second.useful_s += self._work(self.slots) * took_s
-            second.waiting_s += len(self.queue) * took_s
-            second.waiting_max = max(second.waiting_max, len(self.queue))
+            running, waiting = self.load
+            if self.batch is None:
+                second.busy_s += self._work(running) * took_s
+                second.useful_s += self._work(self.slots) * took_s
+            else:
+                second.busy_s += self.batch.writes_tps * took_s
+                second.useful_s += self.server.can_tps * took_s
+            second.running_s += running * took_s
+            second.waiting_s += waiting * took_s
+            second.waiting_max = max(second.waiting_max, waiting)
             second.permits = self._shared.concurrency if self._shared else 0
             self.now_s = until_s
 
@@ -217,7 +271,7 @@ class Queues:
             if self.again:
                 row = self.again.popleft()
             else:
-                row = Row(self._size(1_000.0), self._size(200.0))
+                row = Row(*self.server.sizes(self.chance))
                 if self.left is not None:
                     self.left -= 1
             row.attempt += 1
@@ -232,18 +286,17 @@ class Queues:
             self.out.add(row)
             self._at(self._draw(TURN_S), self._sent, row, row.mark)
 
-    def _size(self, mean: float) -> int:
-        sigma = self.server.sigma
-        return max(1, round(self.chance.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)))
-
     def _sent(self, row: Row, mark: int) -> None:
         self.nodes[row.node].of(row).begun += 1
         row.begun_s = self.now_s
-        prompt = self.server.prompt_part
-        row.served_s = self.server.mean_s * (prompt * row.input_tokens / 1_000 + (1 - prompt) * row.output_tokens / 200)
-        if self.server.noise:
-            row.served_s *= self.chance.lognormvariate(-self.server.noise**2 / 2, self.server.noise)
+        row.served_s = self.server.alone_s(row.input_tokens, row.output_tokens, self.chance)
         self._at(math.ceil(row.timeout_s / SWEEP_S) * SWEEP_S, self._time_up, row, mark)
+        if self.batch is not None:
+            self._step()
+            row.call = self.batch.add(self.now_s, row.input_tokens, row.output_tokens, row.served_s)
+            self._at_batch[row.call] = row, mark
+            self._step()
+            return
         self.queue.append(row)
         self._serve()
 
@@ -285,7 +338,13 @@ class Queues:
         counts.timed_out_s = min(counts.timed_out_s or row.timeout_s, row.timeout_s)
         if self.seconds:
             self.seconds[-1].timed_out += 1
-        if self.server.aborts:
+        if self.batch is not None:
+            if self.server.aborts and row.call in self._at_batch:
+                self._step()
+                self.batch.drop(self.now_s, row.call)
+                self._at_batch.pop(row.call, None)
+                self._step()
+        elif self.server.aborts:
             if self.serving.pop(row, None) is None and row in self.queue:
                 self.queue.remove(row)
             self._serve()
@@ -308,10 +367,35 @@ class Queues:
         self._begin(row.node)
 
     def _over(self) -> None:
-        if self.left == 0 and not self.out and not self.again and not self.queue and not self.serving:
+        if self.left == 0 and not self.out and not self.again and not any(self.load):
             self.ended_s = self.now_s - self.zero_s
 
     # ---------------------------------------------------------------------------------------- the server
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Calls that the server works on, and calls that wait there."""
+        if self.batch is not None:
+            return len(self.batch.running), self.batch.waiting
+        return len(self.serving), len(self.queue)
+
+    def _step(self) -> None:
+        """Continue a continuous batch until now, and come back at its next event."""
+        assert self.batch is not None
+        before = self.batch.preemptions
+        for call in self.batch.advance(self.now_s):
+            if call.state is CallState.ENDED:
+                row, mark = self._at_batch.pop(call)
+                self._at(self._draw(MESSAGE_S) + self.server.overhead_s, self._answered, row, mark)
+        if self.seconds:
+            self.seconds[-1].preempted += self.batch.preemptions - before
+        self._turn += 1
+        if self.batch.due_s < math.inf:
+            self._at(max(self.batch.due_s - self.now_s, 0.0), self._stepped, self._turn)
+
+    def _stepped(self, turn: int) -> None:
+        if turn == self._turn:
+            self._step()
 
     def _work(self, n: int) -> float:
         """Return the work that n calls in slots get done a second, in seconds of a call alone."""
@@ -351,6 +435,12 @@ class Queues:
         self._serve()
 
     def _resized(self, slots: int) -> None:
+        if self.batch is not None:
+            self.slots = slots
+            self._step()
+            self.batch.resize(self.now_s, slots)
+            self._step()
+            return
         clock_s = self._clock()
         self.slots = slots
         if not slots:  # what is in a slot waits
@@ -374,6 +464,11 @@ class Queues:
         self.out.clear()
         self.queue.clear()
         self.serving.clear()
+        if self.batch is not None:
+            self._at_batch.clear()
+            self.batch = self.server.batch()
+            self._step()
+            return
         self._serve()
 
     # ------------------------------------------------------------------------------------------ the cortex
@@ -402,7 +497,7 @@ class Queues:
         if self.now_s >= self._metrics_s + self.told_s:
             self._metrics_s = self.now_s
             share = 1 / self.replicas
-            self._metrics = tuple(round(share * len(each)) for each in (self.serving, self.queue))
+            self._metrics = tuple(round(share * each) for each in self.load)
         return self._metrics
 
     def _heard(self, place: int, signals: RouteSignals) -> None:
@@ -460,6 +555,15 @@ class Queues:
         """Return the mean number of calls that waited at the server."""
         some = self._some(from_s, until_s)
         return sum(s.waiting_s for s in some) / max(len(some), 1)
+
+    def running(self, from_s: float, until_s: float) -> float:
+        """Return the mean number of calls that the server worked on."""
+        some = self._some(from_s, until_s)
+        return sum(s.running_s for s in some) / max(len(some), 1)
+
+    def preempted(self, from_s: float, until_s: float) -> int:
+        """Return the number of preemptions."""
+        return sum(s.preempted for s in self._some(from_s, until_s))
 
     def waiting_max(self, from_s: float, until_s: float) -> int:
         """Return the largest number of calls that waited at once."""
