@@ -23,6 +23,7 @@ from actors.cli.options.arguments import (
     Params,
     Planned,
     Port,
+    Queue,
     Results,
     RowsPerRequest,
     Settings,
@@ -411,20 +412,21 @@ def doctor(
 @app.command()
 @takes("verbose")
 def simulate(
-    options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING, api: Api = ""
+    options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING, queue: Queue = "",
+    api: Api = "",
 ) -> int:  # fmt: skip
     """Serve a simulated provider for rehearsals over HTTP: Messages, Message Batches, OpenAI's APIs."""
     from actors.cli.options.api_keys import taken_environ
     from actors.simulator.frontends.command import ListenFailed
     from actors.simulator.frontends.command import simulate as serve
     from actors.simulator.frontends.http_app import APIS
-    from actors.simulator.settings import SettingsError, settings_from
+    from actors.simulator.settings import SettingsError, queue_from, settings_from
 
     taken_environ()
     if api and api not in APIS:
         raise CommandError(f"--api {api!r}: give {', '.join(APIS)}")
     try:
-        settings = settings_from(setting or (), fault or ())
+        settings = settings_from([*(setting or ()), *queue_from(queue)], fault or ())
         return serve(settings, port=port, api=api) or COMPLETE
     except (ListenFailed, SettingsError) as error:
         raise CommandError(str(error)) from None

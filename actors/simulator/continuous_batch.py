@@ -3,8 +3,8 @@
 Model of vLLM's scheduler (``vllm/v1/core/sched/scheduler.py``, v0.33), in continuous time:
 
 - A step decodes one token of each answer, and reads prompts with what is left of ``step_tokens`` (chunked prefill,
-  ``--max-num-batched-tokens``): https://docs.vllm.ai/en/stable/configuration/optimization.html#chunked-prefill. So
-  answers are written the slower the more prompts are read.
+  ``--max-num-batched-tokens``, https://docs.vllm.ai/en/stable/configuration/optimization/). So answers are written the
+  slower the more prompts are read.
 - The first waiting call is admitted if a slot (``--max-num-seqs``) and tokens of the step are left, and the free part of
   the KV cache holds its prompt after the next step of the others. Nothing is reserved for its answer
   (``scheduler_reserve_full_isl``, https://github.com/vllm-project/vllm/pull/37307), but for ``headroom``
@@ -68,8 +68,9 @@ class ContinuousBatch:
     """Server of one model.
 
     ``slots``: most calls worked on at once; 0: the server stands still. ``kv_tokens``: tokens that the cache holds; 0:
-    no bound. ``prefill_tps``: tokens of prompts read per second; 0: at once. ``token_s``: seconds of an answer's token,
-    decoded alone. ``half``: answers at which a step takes twice as long as with one; 0: as long, however many.
+    no bound. ``prefill_tps``: tokens of prompts read per second; 0: at once. ``token_s``: seconds of an answer's token.
+    ``half``: answers at once at which each takes twice its time, ``1 + n / half`` times it for n answers; 0: its time,
+    however many.
     ``headroom``: share of the cache that an admission leaves free.
     """
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.simulator.continuous_batch import STEP_TOKENS
 from actors.simulator.faults import FAULTS
 
 RELEASE = 2
@@ -15,6 +16,10 @@ RELEASE = 2
 
 
 LIMIT_REPORTS: Final = ("headers", "retry-after", "nothing")
+BATCH: Final = ("kv_tokens", "prefill_tps", "batch_half")
+"""Settings that make a server with slots one with a continuous batch."""
+QUEUE: Final = ("slots", *BATCH, "step_tokens")
+"""Settings of a server that queues."""
 
 
 class SettingsError(ValueError):
@@ -50,6 +55,18 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     slots: int | None = None
     """Requests worked on at once, as at vLLM or llama.cpp: further ones wait, first come first served, and are never
     refused. None: all at once."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache of a server with ``slots`` holds, as ``num_gpu_blocks * block_size`` of vLLM. When it is
+    full, requests wait though slots are free, and the last one is preempted and worked on again
+    (``continuous_batch``). None: no bound."""
+    prefill_tps: float | None = None
+    """Tokens of prompts that such a server reads per second; all answers are written the slower meanwhile. None: at
+    once."""
+    step_tokens: int = STEP_TOKENS
+    """Most tokens of one step of such a server, ``--max-num-batched-tokens`` of vLLM."""
+    batch_half: float | None = None
+    """Answers written at once at which each takes twice its time, as a batch's steps take longer the more it holds.
+    None: they do not."""
     batch_ms: float = 50.0
     """Mean time to the end of a message batch, in milliseconds."""
     batch_expired: float = 0.0
@@ -101,6 +118,9 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             form.check(name, getattr(self, name))
         if self.limits_told not in LIMIT_REPORTS:
             raise SettingsError(f"limits_told: expected {', '.join(LIMIT_REPORTS)}, got {self.limits_told!r}")
+        for name in BATCH:
+            if getattr(self, name) is not None and self.slots is None:
+                raise SettingsError(f"{name}: needs a server that queues: give slots too")
         for name in ("models", "keys"):
             if not all(isinstance(each, str) and each for each in getattr(self, name)):
                 raise SettingsError(f"{name}: names must be non-empty text")
@@ -152,13 +172,14 @@ class _NumberForm(msgspec.Struct, frozen=True):
 
 
 _COUNT, _RATE = _NumberForm(whole=True, least=1), _NumberForm(whole=True, least=1, optional=True)
-_TIME, _SHARE = _NumberForm(), _NumberForm(most=1)
+_TIME, _SHARE, _POSITIVE = _NumberForm(), _NumberForm(most=1), _NumberForm(above=True, optional=True)
 _FORMS: Final = {
     "seed": _NumberForm(whole=True), "error": _NumberForm(most=1, optional=True),
     "thinking_tokens": _NumberForm(whole=True),
     "billed_times": _NumberForm(above=True, most=1_000), "billed_more": _NumberForm(whole=True, most=100_000_000),
     "latency_ms": _TIME, "latency_spread": _TIME, "latency_ms_per_output_token": _TIME, "batch_ms": _TIME,
-    "slots": _RATE, "batch_expired": _SHARE, "batch_queue": _RATE, "hang_s": _TIME, "drip_s": _TIME,
+    "slots": _RATE, "kv_tokens": _RATE, "prefill_tps": _POSITIVE, "step_tokens": _COUNT, "batch_half": _POSITIVE,
+    "batch_expired": _SHARE, "batch_queue": _RATE, "hang_s": _TIME, "drip_s": _TIME,
     "throttled_retry_after_s": _COUNT,
     "rpm": _RATE, "itpm": _RATE, "otpm": _RATE, "tpm": _RATE, "burst_s": _NumberForm(above=True),
     "context_window": _COUNT,
@@ -228,6 +249,18 @@ def settings_from(pairs: Iterable[str], faults: Iterable[str] = ()) -> Simulator
     if shares:
         values["faults"] = shares
     return changed(SimulatorSettings(), values)
+
+
+def queue_from(text: str) -> list[str]:
+    """Return the pairs ``key=value`` of a queue in one text, ``slots=256,kv_tokens=400000``.
+
+    Raises ``SettingsError`` for a setting that is none of a queue.
+    """
+    pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
+    for pair in pairs:
+        if pair.partition("=")[0].strip().replace("-", "_") not in QUEUE:
+            raise SettingsError(f"expected {', '.join(QUEUE)} as NAME=VALUE, with commas between, got {pair!r}")
+    return pairs
 
 
 def _pair_form(name: str, is_fault: bool) -> str:

@@ -116,7 +116,7 @@ def test_a_server_that_tells_its_queue_is_kept_busy_and_few_wait(cortex) -> None
     requests(Path("in.jsonl"), rows)
     waiting: list[int] = []
     with started(
-        "simulate", "--port", 0, "-s", f"slots={slots}", "-s", f"latency_ms={latency_s * 1000}", "-s", "latency_spread=0.2"
+        "simulate", "--port", 0, "--queue", f"slots={slots}", "-s", f"latency_ms={latency_s * 1000}", "-s", "latency_spread=0.2"
     ) as server:
         url = re.findall(r"http://\S+", server.stdout.readline())[0]
         begun_s = time.monotonic()

@@ -63,6 +63,14 @@ Faults = Annotated[
 Settings = Annotated[
     list[str], typer.Option("--set", "-s", help="a setting of the provider", metavar="NAME=VALUE")
 ]
+Queue = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        help="a server that queues: slots=256,kv_tokens=400000,prefill_tps=20000, and step_tokens, batch_half",
+        metavar="NAME=VALUE,...",
+    ),
+]
 Params = Annotated[
     list[str],
     typer.Option("--param", "-p", help="a parameter of the program; @FILE: read it from a file", metavar="NAME=VALUE"),

@@ -51,7 +51,7 @@ EXAMPLES = {
     "backup": ("cortex backup /mnt/other/cortex-2026-11-22",),
     "gc": ("cortex gc --older-than 30d --dry-run",),
     "doctor": ("cortex doctor --model claude-haiku-4-5",),
-    "simulate": ("cortex simulate --port 8400 --fault overloaded=0.1 -s rpm=600",),
+    "simulate": ("cortex simulate --port 8400 --fault overloaded=0.1 -s rpm=600", "cortex simulate --queue slots=8"),
 }
 """Command -> examples, shown below its options."""
 

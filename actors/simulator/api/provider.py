@@ -1,7 +1,8 @@
 """Decisions of the simulated provider: the outcome of a request, its time, and its answer.
 
 Pure but for counters: time and random draws are arguments, and no function waits. The front ends (HTTP, in process)
-call ``decide``, take a slot if there are ``slots``, wait as told, deliver, and report complete deliveries.
+call ``decide``, take a slot if there are ``slots`` or a place in the ``batch`` if there is one, wait as told, deliver,
+and report complete deliveries.
 """
 
 import math
@@ -12,11 +13,12 @@ import msgspec
 from actors.simulator import random_draws
 from actors.simulator.api import wire
 from actors.simulator.api.reasoner import Reasoner, SimulatedAnswer
+from actors.simulator.batch_queue import BatchQueue
 from actors.simulator.counters import IdentityCounter, ProviderCounters
 from actors.simulator.faults import CREDIT, ErrorResponse, SimulatedFault, drawn, filled
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, ParsedRequest, read
-from actors.simulator.settings import SimulatorSettings, changed
+from actors.simulator.settings import BATCH, QUEUE, SimulatorSettings, changed
 from actors.simulator.slots import Slots
 from actors.simulator.token_buckets import AccountBuckets, AccountCredit, next_month
 
@@ -40,6 +42,12 @@ class RequestOutcome(msgspec.Struct, gc=False):
     """End of a truncated body, as a share of its bytes."""
     billed: tuple[int, int] = (0, 0)
     """Input and output tokens that the usage names."""
+
+    @property
+    def work(self) -> tuple[int, int, float]:
+        """Tokens of the prompt and of the answer, and seconds that the answer takes if no other is written."""
+        prompt = self.ask.input_tokens if self.ask is not None else 0
+        return prompt, self.answer.output_tokens if self.answer is not None else 0, self.latency_s
 
     def message(self, tier: str = "standard") -> dict[str, Any]:
         """Return the whole message of an outcome with an answer."""
@@ -66,7 +74,9 @@ class SimulatedProvider:
         self._buckets = self._new_buckets()
         self._credit = self._new_credit()
         self.slots = self._new_slots()
-        """Slots of a server that queues; None: it works on all requests at once."""
+        """Slots of a server that queues; None: it works on all requests at once, or has a batch."""
+        self.batch = self._new_batch()
+        """Continuous batch of a server that queues; None: it has none."""
 
     def _new_reasoner(self) -> Reasoner:
         return Reasoner(self.settings.seed, self.settings.error, self._skills)
@@ -79,7 +89,14 @@ class SimulatedProvider:
         return AccountCredit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
 
     def _new_slots(self) -> Slots | None:
-        return None if self.settings.slots is None else Slots(self.settings.slots)
+        return None if self.settings.slots is None or self._has_batch else Slots(self.settings.slots)
+
+    def _new_batch(self) -> BatchQueue | None:
+        return BatchQueue(self.settings) if self._has_batch else None
+
+    @property
+    def _has_batch(self) -> bool:
+        return any(getattr(self.settings, name) is not None for name in BATCH)
 
     def change(self, changes: dict[str, Any]) -> SimulatorSettings:
         """Change settings from now on. Named limits start full; named credit is the amount left.
@@ -93,8 +110,9 @@ class SimulatedProvider:
             self._buckets = self._new_buckets()
         if changes.keys() & {"credit_calls", "credit_usd"}:
             self._credit = self._new_credit()
-        if "slots" in changes:
-            self.slots = self._new_slots()  # requests that wait or are worked on keep the old ones
+        if changes.keys() & {*QUEUE, "latency_ms_per_output_token"}:
+            # Requests that wait or are worked on keep the old ones.
+            self.slots, self.batch = self._new_slots(), self._new_batch()
         return self.settings
 
     # ------------------------------------------------------------------------------------- one request

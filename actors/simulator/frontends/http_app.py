@@ -27,7 +27,6 @@ from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedRe
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, asks_logprobs, checked_for_counting
 from actors.simulator.settings import SettingsError, SimulatorSettings
-from actors.simulator.slots import Slots
 
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -97,8 +96,7 @@ class HttpApp:
         """Answer one request."""
         path = request.rel_url.raw_path
         if path == "/metrics":  # vLLM asks for no key there
-            slots = self.provider.slots
-            return self.refused(_NOT_FOUND) if slots is None else self._metrics(slots)
+            return self._metrics()
         own = path.startswith("/_sim/")
         of_chat = self.chat.takes(request, path)
         if self._api and not own and not self._serves(path, of_chat):
@@ -162,10 +160,7 @@ class HttpApp:
                     await asyncio.sleep(outcome.latency_s)
                 return self.refused(outcome.refusal, limits)
             delivery = ResponseDelivery(provider, request, outcome, self.headers() | limits)
-            if provider.slots is None:
-                return await delivery.run()
-            async with provider.slots:
-                return await delivery.run()
+            return await delivery.served()
         finally:
             provider.ended()
 
@@ -194,11 +189,26 @@ class HttpApp:
             return self.refused(ErrorResponse(404, "not_found_error", f"model: {name}"))
         return self.json_response(self._model_info(name))
 
-    def _metrics(self, slots: Slots) -> web.StreamResponse:
-        """Return the gauges of a server that queues, as vLLM tells them."""
-        gauges = (("running", slots.working), ("waiting", slots.waiting))
-        lines = (f'vllm:num_requests_{name}{{engine="0",model_name="sim"}} {value:.1f}\n' for name, value in gauges)
-        text = "# TYPE vllm:num_requests_running gauge\n# TYPE vllm:num_requests_waiting gauge\n" + "".join(lines)
+    def _metrics(self) -> web.StreamResponse:
+        """Return the metrics of a server that queues, with vLLM's names:
+        https://docs.vllm.ai/en/stable/usage/metrics/."""
+        batch = self.provider.batch
+        queue = self.provider.slots if batch is None else batch
+        if queue is None:
+            return self.refused(_NOT_FOUND)
+        if batch is not None:
+            batch.now()
+        told: list[tuple[str, str, float]] = [
+            ("num_requests_running", "gauge", queue.working), ("num_requests_waiting", "gauge", queue.waiting)
+        ]  # fmt: skip
+        if batch is not None:
+            told.append(("kv_cache_usage_perc", "gauge", batch.batch.kv_usage))
+            told.append(("num_preemptions_total", "counter", batch.batch.preemptions))
+        lines = (
+            f'# TYPE vllm:{name} {kind}\nvllm:{name}{{engine="0",model_name="sim"}} {value:.6g}\n'
+            for name, kind, value in told
+        )
+        text = "".join(lines)
         return TrackedResponse(text.encode(), {"content-type": "text/plain; version=0.0.4; charset=utf-8"}, None, 200)
 
     async def _stats(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:

@@ -112,10 +112,7 @@ class ChatRoutes:
                     await asyncio.sleep(outcome.latency_s)
                 return self._refused(outcome.refusal, limits)
             delivery = ResponseDelivery(provider, request, outcome, self._headers() | limits, form)
-            if provider.slots is None:
-                return await delivery.run()
-            async with provider.slots:
-                return await delivery.run()
+            return await delivery.served()
         finally:
             provider.ended()
 

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
+from actors.simulator.batch_queue import BatchPlace, LatencyPace
 from actors.simulator.faults import ErrorResponse
 
 DRIPS: Final = 20
@@ -61,6 +62,19 @@ class ResponseDelivery:
         self._request = request
         self._outcome = outcome
         self._headers = headers
+        token_s = provider.settings.latency_ms_per_output_token / 1000
+        self._pace: BatchPlace | LatencyPace = LatencyPace(outcome.first_s, outcome.latency_s, token_s)
+
+    async def served(self) -> web.StreamResponse:
+        """Take a slot, or a place in the batch, of a server that queues; then as ``run``."""
+        provider, outcome = self._provider, self._outcome
+        if provider.batch is not None:
+            async with provider.batch.call(*outcome.work) as self._pace:
+                return await self.run()
+        if provider.slots is None:
+            return await self.run()
+        async with provider.slots:
+            return await self.run()
 
     def _delivered(self) -> None:
         assert self._outcome.ask is not None
@@ -72,15 +86,14 @@ class ResponseDelivery:
         assert outcome.ask is not None
         form = outcome.fault.form if outcome.fault is not None else ""
         if form == "reset":
-            await asyncio.sleep(outcome.latency_s)
+            await self._pace.whole()
             return self._reset()
         if form == "hang":
             await asyncio.sleep(self._provider.settings.hang_s)
             return self._reset()
         if outcome.ask.stream and form != "wrong_type":
             return await self._stream(form)
-        if outcome.latency_s > 0:
-            await asyncio.sleep(outcome.latency_s)
+        await self._pace.whole()
         if form == "wrong_type":
             page = {**self._headers, "content-type": "text/html; charset=utf-8"}
             return TrackedResponse(_WEB_PAGE, page, None, 200)
@@ -140,29 +153,24 @@ class ResponseDelivery:
         """Send the answer as server-sent events, spread over its latency."""
         outcome = self._outcome
         facts = outcome.message()
-        if outcome.first_s > 0:
-            await asyncio.sleep(outcome.first_s)
+        await self._pace.first()
         headers = {**self._headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(self._request)
         events = self._form.events(facts)
         broken_at = max(1, int(len(events) * outcome.cut_at)) if form in _BREAKING else len(events)
-        pause_s = self._pause_s(form, facts)
+        pace = self._dripping(facts) if form == "slow_drip" else self._pace
         for at, (event, tokens) in enumerate(events):
             if at == broken_at:
                 return await self._broken(response, form, event)
-            if pause_s > 0 and tokens:
-                await asyncio.sleep(pause_s * tokens)
+            await pace.tokens(tokens)
             await response.write(event)
         await response.write_eof()
         self._delivered()
         return response
 
-    def _pause_s(self, form: str, facts: dict[str, Any]) -> float:
-        settings = self._provider.settings
-        if form == "slow_drip":
-            return settings.drip_s / max(1, int(facts["usage"]["output_tokens"]))
-        return settings.latency_ms_per_output_token / 1000
+    def _dripping(self, facts: dict[str, Any]) -> LatencyPace:
+        return LatencyPace(0.0, 0.0, self._provider.settings.drip_s / max(1, int(facts["usage"]["output_tokens"])))
 
     async def _broken(self, response: web.StreamResponse, form: str, event: bytes) -> web.StreamResponse:
         fault = self._outcome.fault

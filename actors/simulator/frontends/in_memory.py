@@ -72,15 +72,24 @@ class SimulatedModel:
             if headers:
                 self.rate = rate_limits(headers | {"date": formatdate(now_s, usegmt=True)})
             wait_s = self._wait_s(outcome)
-            if not await self._waited(wait_s, timeout_s):
+            if not await self._waited(outcome, wait_s, timeout_s):
                 return Failure(FailureKind.TIMED_OUT, f"no whole answer within {timeout_s:g} s")
             return self._outcome_of(outcome, progress)
         finally:
             provider.ended()
 
-    async def _waited(self, wait_s: float, timeout_s: float) -> bool:
-        """Take the time of an answer, in a slot of a server that queues; return False if it is longer than allowed."""
-        slots = self.provider.slots
+    async def _waited(self, outcome: RequestOutcome, wait_s: float, timeout_s: float) -> bool:
+        """Take the time of an answer, in a slot or in the batch of a server that queues; return False if it is longer
+        than allowed."""
+        slots, batch = self.provider.slots, self.provider.batch
+        if batch is not None and outcome.refusal is None:
+            try:
+                async with asyncio.timeout(timeout_s), batch.call(*outcome.work) as place:
+                    await place.whole()
+                    await asyncio.sleep(wait_s - outcome.latency_s)
+            except TimeoutError:
+                return False
+            return True
         if slots is None:
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, timeout_s))

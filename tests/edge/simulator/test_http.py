@@ -12,6 +12,7 @@ import aiohttp
 import anthropic
 import pytest
 
+from actors.providers.transport.server_load import load_in
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 
@@ -296,6 +297,69 @@ async def test_a_server_with_slots_keeps_further_requests_waiting_and_refuses_no
         provider.change({"slots": None})
         assert provider.slots is None
         assert (await create(client)).stop_reason == "end_turn"
+
+
+async def metrics(server: SimulatorServer) -> dict[str, float]:
+    async with aiohttp.ClientSession() as session, session.get(server.url + "/metrics") as got:
+        lines = [line for line in (await got.text()).splitlines() if not line.startswith("#")]
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_server_with_a_full_cache_keeps_requests_waiting_and_tells_so(streamed: bool) -> None:
+    async with running(slots=8, kv_tokens=1_000, latency_ms_per_output_token=1.0) as (server, client):
+        batch = server.provider.batch
+        assert batch is not None and server.provider.slots is None
+        held = batch.batch.add(batch.now(), 990, 1, 1e9)
+        batch.now()
+        waiting = asyncio.create_task(said(client, streamed))
+        while not batch.waiting:  # noqa: ASYNC110 - nobody says when a request has come
+            await asyncio.sleep(0.001)
+        told = await metrics(server)
+        assert (told["vllm:num_requests_running"], told["vllm:num_requests_waiting"]) == (1, 1)
+        assert (told["vllm:kv_cache_usage_perc"], told["vllm:num_preemptions_total"]) == (0.99, 0)
+        assert load_in("\n".join(f"{name} {value}" for name, value in told.items())) == (1, 1)
+        assert not waiting.done()
+        batch.drop(held)
+        assert await waiting == SAID
+        assert (batch.working, batch.waiting, batch.batch.kv_usage) == (0, 0, 0)
+        server.provider.change({"kv_tokens": None})
+        assert server.provider.batch is None and server.provider.slots is not None
+        assert "vllm:kv_cache_usage_perc" not in await metrics(server)
+
+
+async def said(client: anthropic.AsyncAnthropic, streamed: bool) -> str:
+    if not streamed:
+        message = await create(client)
+        assert message.content[0].type == "text"
+        return message.content[0].text
+    async with client.messages.stream(model="sim", max_tokens=100, messages=TURN) as stream:
+        return "".join([text async for text in stream.text_stream])
+
+
+async def test_preemptions_are_told() -> None:
+    async with running(slots=8, kv_tokens=1_000) as (server, _):
+        batch = server.provider.batch
+        assert batch is not None
+        for _ in range(2):
+            batch.batch.add(batch.now(), 499, 400, 0.01)
+        while not batch.batch.preemptions:
+            await asyncio.sleep(0.001)
+            batch.now()
+        assert (await metrics(server))["vllm:num_preemptions_total"] == 1
+
+
+async def test_a_client_that_goes_gives_its_place_back() -> None:
+    async with running(slots=1, prefill_tps=1.0) as (server, client):
+        batch = server.provider.batch
+        assert batch is not None
+        gone = asyncio.create_task(said(client, False))
+        while not batch.working:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        gone.cancel()
+        while batch.working:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert batch.waiting == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])

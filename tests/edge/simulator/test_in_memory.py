@@ -168,3 +168,34 @@ def test_a_server_with_slots_lets_further_calls_wait_in_their_order() -> None:
         return ended
 
     assert virtually(run()) == [(-4, 0.9), (1, 1.0), (2, 1.0), (3, 2.0), (5, 2.0), (6, 3.0), (7, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ({"batch_half": 2.0}, [(1, 2.0), (2, 2.0), (-4, 3.5), (3, 4.0), (5, 5.5), (6, 5.9)]),
+        ({"kv_tokens": 9}, [(1, 1.0), (2, 2.0), (3, 3.0), (-4, 3.5), (5, 4.5), (6, 5.5)]),
+    ],
+    ids=["two answers take twice the time of each", "two prompts do not fit"],
+)
+def test_a_server_with_a_batch_works_on_what_its_slots_and_its_cache_hold(
+    queue: dict[str, float], expected: list[tuple[int, float]]
+) -> None:
+    """The fourth call gives up after 3.5 s."""
+
+    async def run() -> list[tuple[int, float]]:
+        model = simulated(slots=2, latency_ms=1_000, latency_spread=0, **queue)
+        ended: list[tuple[int, float]] = []
+
+        async def one(number: int, timeout_s: float) -> None:
+            await asyncio.sleep(number / 1_000)
+            result = await call(model, request(f"Say {number}"), timeout_s)
+            late = isinstance(result, Failure) and result.kind is FailureKind.TIMED_OUT
+            ended.append((-number if late else number, round(asyncio.get_running_loop().time(), 1)))
+
+        await asyncio.gather(*[one(number, 3.5 if number == 4 else 60.0) for number in range(1, 7)])
+        batch = model.provider.batch
+        assert batch is not None and (batch.working, batch.waiting) == (0, 0)
+        return ended
+
+    assert virtually(run()) == expected

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from actors.simulator.faults import FAULTS, drawn
-from actors.simulator.settings import _FORMS, SettingsError, SimulatorSettings, allowed, changed, settings_from
+from actors.simulator.settings import (
+    _FORMS,
+    SettingsError,
+    SimulatorSettings,
+    allowed,
+    changed,
+    queue_from,
+    settings_from,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +37,8 @@ from actors.simulator.settings import _FORMS, SettingsError, SimulatorSettings, 
         ({"faults": {"hang": 0.7, "reset": 0.6}}, "faults: the shares add up to 1.3, more than 1"),
         ({"faults": ["hang"]}, "faults: expected names with shares, got ['hang']"),
         ({"models": ("",)}, "models: names must be non-empty text"),
+        ({"kv_tokens": 9_000}, "kv_tokens: needs a server that queues: give slots too"),
+        ({"slots": 4, "prefill_tps": 0}, "prefill_tps: expected a number above 0, or none, got 0"),
     ],
 )
 def test_a_bad_setting_is_named_in_one_line(given: dict[str, Any], told: str) -> None:
@@ -84,6 +94,16 @@ def test_a_bad_text_is_named_in_one_line(pairs: list[str], faults: list[str], to
     with pytest.raises(SettingsError) as error:
         settings_from(pairs, faults)
     assert str(error.value) == told
+
+
+def test_a_queue_is_given_in_one_text() -> None:
+    assert queue_from("") == []
+    settings = settings_from(queue_from("slots=256, kv_tokens=400_000,prefill-tps=2e4,step_tokens=2048,"))
+    assert (settings.slots, settings.kv_tokens, settings.prefill_tps, settings.step_tokens) == (256, 400_000, 2e4, 2_048)
+    with pytest.raises(SettingsError, match=r"^expected slots, kv_tokens, .* as NAME=VALUE, .* got 'rpm=3'$"):
+        queue_from("slots=8,rpm=3")
+    with pytest.raises(SettingsError, match=r"^kv_tokens: needs a server that queues: give slots too$"):
+        settings_from(queue_from("kv_tokens=9000"))
 
 
 def test_each_number_among_the_settings_has_a_form() -> None:
