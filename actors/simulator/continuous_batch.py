@@ -5,8 +5,8 @@ Model of vLLM's scheduler (``vllm/v1/core/sched/scheduler.py``, v0.33), in conti
 - A step decodes one token of each answer, and reads prompts with what is left of ``step_tokens`` (chunked prefill,
   ``--max-num-batched-tokens``, https://docs.vllm.ai/en/stable/configuration/optimization/). So answers are written the
   slower the more prompts are read.
-- The first waiting call is admitted if a slot (``--max-num-seqs``) and tokens of the step are left, and the free part of
-  the KV cache holds its prompt after the next step of the others. Nothing is reserved for its answer
+- The first waiting call is admitted if a slot (``--max-num-seqs``) and tokens of the step are left, and the free part
+  of the KV cache holds its prompt after the next step of the others. Nothing is reserved for its answer
   (``scheduler_reserve_full_isl``, https://github.com/vllm-project/vllm/pull/37307), but for ``headroom``
   (``--watermark``, https://github.com/vllm-project/vllm/pull/44594).
 - When the cache is full, the call that was admitted last is preempted: it gives its tokens back, waits before all
