@@ -96,7 +96,7 @@ class Channel:
         self._account, self._emitted = b"", 0  # the account and the number of results, as of the last turn on disk
         self._whole = True
         """True if all of K is on disk: no turn is being written."""
-        self._looks_up = self._batched = False
+        self._looks_up = self._batched = self._sealed = False
         self.broken = ""
         """Reason why this channel cannot go on: its journal is fenced, or its disk is full. Empty: no reason."""
 
@@ -166,6 +166,8 @@ class Channel:
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
         await self._turn([entry(batch)])
+        # a shard that was restarted at rest: its parent may have its last report, and counts nothing after that
+        self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
         self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
@@ -279,6 +281,21 @@ class Channel:
             self._lease.again()
         return not (self._tasks and self._outcome)
 
+    async def seal(self, results: int = -1) -> bool:
+        """Take in nothing more, so that the results and figures of an ended job are final. Return False, and go on, if
+        it has not ended, or has not this number of results (negative: any number).
+
+        A reply may come after the end, for example to an attempt that was given up as lost. It is absorbed until the
+        job's driver, or its parent, has read the last result. What is refused stays with its sender, as at ``close``.
+        """
+        with contextlib.suppress(StoreError):
+            while (self._inbox or not self._whole) and not (self._sealed or self.broken):
+                await self._put_durably([events.Ticked()])  # with or after what is under way
+        if self.broken or not self._outcome or 0 <= results != summary(self._k)["results"]:
+            return False
+        self._sealed = True
+        return True
+
     async def stop(self, how: str, who: str) -> None:
         """Stop the job: ``drain`` (resumable) or ``cancel`` (for good). ``who`` is recorded."""
         await self._put(codec.encode_batch([events.Stopped(who, how)]), 1)
@@ -387,6 +404,8 @@ class Channel:
         """Take turn after turn, until the journal is fenced or cannot be written."""
         while True:
             await self._something()
+            if self._sealed and not self._admitted():
+                continue
             taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
@@ -412,6 +431,18 @@ class Channel:
         self._intake.backpressure.close()
         self._news.set()
         self._over.set()
+
+    def _admitted(self) -> bool:
+        """Refuse what waits in the inbox of a sealed channel. Return True if something is left for a turn: what its
+        driver has written, and rows for a shard, whose parent may go on."""
+        kinds = (events.ResultsWritten, events.RowsRead) if self._k.terms.shard else (events.ResultsWritten,)
+        told, self._inbox = self._inbox, []
+        for each in told:
+            if each.batch and isinstance(each.batch[0], kinds):
+                self._inbox.append(each)
+            else:
+                settle([each], PeerUnavailable(f"channel:{self.job} has ended its job"))
+        return bool(self._inbox)
 
     async def _something(self) -> None:
         """Wait for an event, or for the time at which K changes without one."""

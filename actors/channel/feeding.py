@@ -52,4 +52,5 @@ class RowIntake:
         """
         if edition is not None and edition != self._state().edition:
             return
-        await self._put(codec.encode_batch([events.ResultsWritten(rows, size_bytes, tuple(parts))]), 1)
+        event = events.ResultsWritten(rows, size_bytes, tuple(parts))
+        await self._put(codec.encode_batch([event]), 1, (event,))

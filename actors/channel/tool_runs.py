@@ -161,8 +161,8 @@ class ToolRuns:
                         event = await self._ran(name, ticket, command, terms, admitted)
                         full = event is None
                         asked = event is not None and (event.failure is None or event.failure.sent)
-            except StoreError:
-                return  # the channel is broken: the next one begins what never began
+            except (StoreError, PeerUnavailable):
+                return  # the channel is broken or closed: the next one begins what never began
             finally:
                 self._places.give_back(name, command.tool, full)
                 if admitted != NOT_ADMITTED and not asked:
@@ -283,14 +283,15 @@ class ToolRuns:
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
-                facts = msgspec.json.decode(await peer.ask("status", log.count))
-                for line in log.news(facts):
-                    self._log(f"{name}: {line}")
-                self._without_credential[name] = tuple(facts["unarmed"])
+                facts = await self._status(peer, name, log)
                 if facts["outcome"] == "running" and not facts["broken"]:
                     if command.shards:
                         await self._tend(peer, command, facts["stopping"])
                     continue
+                if not facts["broken"]:  # its bill is final: what comes after it would be in no account
+                    if not await peer.ask("seal"):
+                        continue
+                    facts = await self._status(peer, name, log)
                 if command.shards:
                     return await self._shard_returned(name, peer, command, facts)
                 answer = msgspec.json.decode(await peer.ask("answer"))
@@ -307,6 +308,14 @@ class ToolRuns:
             facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
             facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
         )  # fmt: skip
+
+    async def _status(self, peer: Peer, name: str, log: ProgramLog) -> dict[str, Any]:
+        """Return the status of a child job, and log its new lines."""
+        facts: dict[str, Any] = msgspec.json.decode(await peer.ask("status", log.count))
+        for line in log.news(facts):
+            self._log(f"{name}: {line}")
+        self._without_credential[name] = tuple(facts["unarmed"])
+        return facts
 
     async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
         """Pass changes of the whole job on to a shard: a stop, or changed limits."""

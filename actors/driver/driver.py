@@ -289,6 +289,7 @@ class Driver:
             if 0 < len(some) < GATHER_ROWS:
                 await asyncio.sleep(GATHER_S if len(some) < MANY else GATHER_MANY_S)
             over = not some and self._over(await self.refresh())
+            results = int(self._facts["results"])
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
                 over = index >= self._results()
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
@@ -297,9 +298,15 @@ class Driver:
                 with contextlib.suppress(StoreError):  # a broken journal is reported by the status; the file is whole
                     await self._ask("written", rows, size_bytes, (), self._edition)
                 unwritten, flushed_s = 0, loop.time()
-            if over:
+            if over and await self._seal(results):
                 await self.refresh()
                 return
+
+    async def _seal(self, results: int) -> bool:
+        """Let the channel of a job that has ended with this number of results take in nothing more. Return False if it
+        has got others meanwhile, which are to be read, or has broken. A channel that is known to be broken is sealed.
+        """
+        return bool(self._facts["broken"]) or bool(await self._ask("seal", results))
 
     def _results(self) -> int:
         """Return the number of results of the job that the sink holds in the end. A sink that cannot be cut back holds
@@ -423,7 +430,11 @@ class Driver:
 
     async def _gather(self, deals: ShardRouter) -> None:
         """Write the results of all shards."""
-        await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
+        over = False
+        while not over:
+            await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
+            facts = await self.refresh()
+            over = await self._seal(int(facts["results"]))
         await self.refresh()
 
     # -- asking ----------------------------------------------------------------------------------------------------

@@ -305,7 +305,8 @@ class ShardRouter:
                     await asyncio.sleep(PAUSE_S)
                 continue
             await self._see(each)
-            if over and (each.index >= each.results or each.broken):
+            done = over and (each.index >= each.results or each.broken)
+            if done and (each.broken or not each.over or await self._ask(each, "seal", each.results)):
                 self._news.set()
                 return
             if each.over:

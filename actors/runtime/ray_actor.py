@@ -62,8 +62,8 @@ METHODS: dict[str, tuple[str, ...]] = {
     ),
     "channel": (
         "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",
-        "rejoin", "report", "results", "room", "set_limits", "set_servers", "shard", "staffed", "start", "status",
-        "stop", "unblock", "written",
+        "rejoin", "report", "results", "room", "seal", "set_limits", "set_servers", "shard", "staffed", "start",
+        "status", "stop", "unblock", "written",
     ),
     "branch": (
         "abandon", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping",
@@ -308,7 +308,7 @@ class ActorHost:
         is.
         """
         with contextlib.suppress(Exception):
-            if self.role == "channel" and self._ready:
+            if self.role == "channel" and self._ready and not self._actor.over:
                 await self._actor.stop("drain", NODE_ENDED)
                 while not self._actor.over:  # noqa: ASYNC110 - calls take as long as they take
                     await asyncio.sleep(_RETRY_S)

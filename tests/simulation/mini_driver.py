@@ -159,6 +159,9 @@ class SimDriver:
             elif facts["outcome"] != "running" and facts["results"] <= len(sink.values):
                 if self._resumes(facts):
                     return False
+                if not await self._ask(self._channel, "seal", facts["results"]):
+                    continue
+                facts = msgspec.json.decode(await self._ask(self._channel, "status"))
                 sink.outcome, sink.why, sink.facts = facts["outcome"], facts["why"], facts
                 return True
 

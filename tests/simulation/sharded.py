@@ -69,6 +69,13 @@ class ShardsDriver(SimDriver):
         def over() -> bool:
             return facts["outcome"] != "running" or bool(facts["broken"])
 
+        async def gather() -> None:
+            while True:
+                await dealing.drain(_File(sink.values), FLUSH_S, FLUSH_ROWS)
+                await told()
+                if facts["broken"] or await self._ask(self._channel, "seal", facts["results"]):
+                    return
+
         steering = DriverHooks(over, told, written)
         dealing = ShardRouter(self._runtime, FOLDER, self.count, self.ordered, steering, lambda rows: 0, False)
         await told()
@@ -77,7 +84,7 @@ class ShardsDriver(SimDriver):
         written_rows = facts["results_written"]
         del sink.values[written_rows:]  # like a file, the sink is truncated to what the journal records
         dealing.start_at(len(sink.values), written_rows, len(sink.values))
-        work = [asyncio.create_task(dealing.drain(_File(sink.values), FLUSH_S, FLUSH_ROWS))]
+        work = [asyncio.create_task(gather())]
         work += [asyncio.create_task(dealing.feed(Rows(self._rows))), asyncio.create_task(self._look(told))]
         try:
             while not work[0].done():

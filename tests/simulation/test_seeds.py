@@ -23,7 +23,7 @@ FAILED_ONCE = [
     95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329, 200173, 200886, 201232, 201911,
     400006, 400019, 501061, 501481, 501484, 501600, 522247, 710084, 802661, 803249, 805041, 806198, 807849,
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
-    2004705,
+    2004705, 2007871, 2011007, 2013043,
 ]  # fmt: skip
 
 
@@ -71,6 +71,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     1300193: a branch that was started again and hung was forgotten with its first process, and its call was waited for.
     811388: a hung branch was taken for its earlier process, which had ended, and its calls were waited for.
     1800662: a restarted cortex gave away the permits of calls whose channel had ended.
+    2007871, 2011007, 2013043: an ended job absorbed replies after its driver had read the last results.
     501481: a clock was set back while no channel ran, and the deadline was read from the clock as it had been.
     2004705: a retry asked again, unasked, what the provider might have worked off of a batch that could not be read.
 

@@ -16,6 +16,7 @@ from actors.history.catalog import last_state
 from actors.journal.journal import Journal, StateFolder, StoreError
 from actors.ports.runtime import PeerUnavailable
 from actors.routing.model_factory import encode
+from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.values.limits import Limits
@@ -423,3 +424,71 @@ async def test_the_journal_holds_the_reply_once_and_no_other_text(tmp_path: Path
     assert kinds.count(events.ReplyRecalled) == 1
     raw = b"".join(row[0] for row in journal._storage._db.execute("SELECT blob FROM turns"))
     assert raw.count(b"a very particular answer") == 1
+
+
+async def test_replies_that_come_as_an_ended_job_is_closed_are_in_its_output_or_not_absorbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replies to attempts that were given up as lost, one after each look of the driver."""
+    model = FunctionModel(lambda body: None)
+    run = Run(tmp_path, model, source=ListSource(rows(6)))
+    driving = asyncio.create_task(run.driver.run())
+    async with asyncio.timeout(10):
+        while len(model.asked) < 6:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        channel: Channel = run.runtime.find("channel:j")
+        flights, status = list(channel._k.flights.values()), Channel.status
+        lost = Failure(FailureKind.LOST, "its branch died")
+        gone = [events.AttemptFailed(each.goal, each.sample, each.attempt, lost) for each in flights]
+        late = [events.Answered(each.goal, each.sample, each.attempt, each.hash, reply("late")) for each in flights]
+
+        async def looked(self: Channel, number: int = 0) -> bytes:
+            facts = await status(self, number)
+            if self._outcome and len(late) > 3:
+                await self.deliver("branch:0", "", codec.encode_batch([late.pop()]))
+            return facts
+
+        monkeypatch.setattr(Channel, "status", looked)
+        await run.driver.stop("drain", "test")
+        await channel.deliver("branch:0", "", codec.encode_batch(gone))
+        facts = await driving
+        for each in late:
+            with pytest.raises(PeerUnavailable):
+                await channel.deliver("branch:0", "", codec.encode_batch([each]))
+    assert (facts["outcome"], facts["results"]) == ("partial", len(run.sink.values))
+    k = last_state(StateFolder(tmp_path), "j")
+    assert k.emitted == k.written_rows == len(run.sink.values) == 3
+    await run.runtime.close()
+    monkeypatch.undo()
+    answering = FunctionModel()
+    done = await Run(tmp_path, answering, source=ListSource(rows(6)), sink=run.sink).to_end()
+    assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(6))
+    assert len(answering.asked) == 3
+
+
+async def test_a_sealed_channel_takes_in_what_is_written_and_nothing_else(tmp_path: Path) -> None:
+    run = Run(tmp_path, FunctionModel(lambda body: None), source=ListSource(rows(2)))
+    driving = asyncio.create_task(run.driver.run())
+    async with asyncio.timeout(10):
+        while not run.driver.begun:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        channel: Channel = run.runtime.find("channel:j")
+        assert not await channel.seal(), "it runs"
+        driving.cancel()
+        await asyncio.gather(driving, return_exceptions=True)
+        await channel.stop("cancel", "test")
+        await channel._over.wait()
+        results = channel._k.emitted
+        assert not await channel.seal(results + 1), "its driver knows of other results"
+        assert await channel.seal(results) and await channel.seal()
+        seq = channel._journal.seq
+        await channel.written(results, 7)
+        assert channel._journal.seq == seq + 1
+        for message in (channel.stop("drain", "test"), channel.feed(msgspec.msgpack.encode(rows(2)), 2, 4, True)):
+            with pytest.raises(PeerUnavailable, match="has ended its job"):
+                await message
+        channel._put_events([events.Ticked()])
+        await channel.written(results, 8)
+        assert channel._journal.seq == seq + 2
+    await run.runtime.close()
+    assert last_state(StateFolder(tmp_path), "j").written_bytes == 8
