@@ -31,6 +31,8 @@ class _Books:
         self.routes: Counter[int] = Counter()
         """Number of calls under way on each route."""
         self.hold_until_s: dict[int, float] = {}
+        self.strays: dict[int, bool] = {}
+        """Whether the last grant of a route says that refusals there do not follow load: one holds its own call alone."""
         self.blocked: dict[int, set[tuple[int, int]]] = {}
         """Routes with a blocked account, and the calls sent there since that are under way."""
         self.failed: dict[int, tuple[float, FailureKind, int]] = {}
@@ -80,6 +82,8 @@ class CallsWatch(Observer):
                     call = self._back(record, books, event.goal, event.attempt)
                     if call is not None:
                         self._committed[spoken(call.body)] -= 1
+                elif type(event) is events.PermitsGranted:
+                    books.strays[event.route] = event.strays
                 elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
@@ -176,7 +180,7 @@ class CallsWatch(Observer):
         if failure.sent and (failure.status < 400 or failure.status in (504, 524)):
             self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:
-            if failure.retry_after_s:
+            if failure.retry_after_s and not books.strays.get(call.route):
                 until_s = at_s + failure.retry_after_s
                 books.hold_until_s[call.route] = max(books.hold_until_s.get(call.route, 0.0), until_s)
         elif failure.sent and failure.kind not in _UNCOUNTED and all(key[0] != event.goal for key in books.out):
