@@ -18,6 +18,9 @@ def facts_of(folder: StateFolder, job: str, k: State) -> dict[str, Any]:
     outcome = k.outcome or living(folder, job)
     facts = summary(as_at_rest(k) if outcome == "interrupted" else k)
     facts["outcome"] = outcome
+    if k.stopping == "drain" and (outcome == "interrupted" or k.why.startswith("drain: by ")):
+        # before its end K has no reason, and where a user has drained what its node had drained, K has the earlier one
+        facts["why"] = f"drain: by {k.stopped_by}"
     if outcome == "interrupted":
         facts["waits"] = ""  # no process runs the job
     return facts

@@ -109,6 +109,23 @@ def cancel(folder: StateFolder, job: str, who: str) -> State:
     return amend(folder, job, cancelling)
 
 
+def drain(folder: StateFolder, job: str, who: str) -> State:
+    """Let a job rest whose channel is gone or does not answer, its shards first: the next channel would know nothing of
+    an order that stands in no journal. The epoch is taken, so a channel that lives all the same is fenced. Raises
+    ``StoreError``.
+
+    A job whose shards or message batches are under way gets no outcome by this, since only a channel can look at them.
+    """
+    for name in shards_in(folder, job):
+        if folder.has(name) and not last_state(folder, name).outcome:
+            drain(folder, name, who)
+
+    def draining(epoch: int, k: State) -> list[events.Event]:
+        return [events.Rejoined(epoch), events.Stopped(who, "drain")]
+
+    return amend(folder, job, draining)
+
+
 def shards_in(folder: StateFolder, job: str) -> list[str]:
     """Return the names of a job's shards; empty if it has none."""
     with closing(folder.journal(job)) as source:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from actors.cli.jobs.resting import RestingJobs
 from actors.common.process_owner import this_owner
 from actors.driver import control_note
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
+from actors.maintenance import offline_edits
 from cortex.state import events
+from cortex.state.state import State
+from cortex.values.limits import Limits
 from tests.cli.cli_runner import each_once, ended, keys, requests, started, until
 
 COUNT = 60
@@ -43,10 +49,10 @@ def _set_events() -> list[events.LimitsSet]:
         source.close()
 
 
-def _resting(cortex) -> None:
+def _resting(cortex, *more: object) -> None:
     requests(Path("in.jsonl"), 20)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--price", "input=1,output=1")
-    assert cortex(*command, "--max-job-tokens", 400).code == 3
+    assert cortex(*command, "--max-job-tokens", 400, *more).code == 3
 
 
 def test_bounds_of_a_job_that_runs_in_another_process(cortex):
@@ -169,6 +175,68 @@ def test_nothing_to_drain(cortex):
     assert cortex("resume", "mine", "--max-job-tokens", 100_000).code == 0
     done = cortex("drain", "mine")
     assert (done.code, done.said()[0]) == (0, "job mine is already complete: nothing to drain")
+
+
+def _cut_off(cortex, *stops: events.Event, more: tuple[object, ...] = ()) -> RestingJobs:
+    """Leave a job that has calls or shards under way, and whose channel and head are gone, after these events."""
+    _resting(cortex, *more)
+    folder, limits = _folder(), Limits(max_job_tokens=100_000)
+
+    def begun(epoch: int, k: State) -> list[events.Event]:
+        return [events.Rejoined(epoch), events.LimitsSet("ann", limits), events.Resumed("ann")]
+
+    assert not offline_edits.amend(folder, "mine", begun).outcome
+    for stop in stops:
+        offline_edits.amend(folder, "mine", lambda epoch, k: [events.Rejoined(epoch), stop])  # noqa: B023
+    with closing(folder.journal("mine")) as source:
+        source.take_epoch(msgspec.json.encode(this_owner("127.0.0.1:1")))
+    with folder.attend("mine"):
+        pass
+    _age()
+    return RestingJobs(folder)
+
+
+def _age() -> None:
+    """Let the lease of the channel run out."""
+    for path in (_folder().path / "jobs").glob("mine.sqlite*"):
+        os.utime(path, (time.time() - 60,) * 2)
+
+
+@pytest.mark.parametrize("stops", [(), (events.Stopped(events.NODE_ENDED, "drain"),)], ids=["lost", "ended with its machine"])
+def test_a_drain_of_a_job_whose_channel_is_gone_is_kept_until_a_resume_by_hand(cortex, stops):
+    found, me = _cut_off(cortex, *stops), getpass.getuser()
+    assert [each.job for each in found.look()] == ["mine"], "`cortex tend` would begin it again"
+    done = cortex("drain", "mine")
+    assert (done.code, done.said()[-1]) == (0, "to go on: cortex resume mine")
+    assert "no channel of job mine answers: the drain is kept in its journal" in done.err
+    _age()
+    assert found.look() == RestingJobs(_folder()).look() == []
+    lines = cortex("status", "mine").out.splitlines()
+    assert any(line.startswith("state     partial: drained, resumable") for line in lines)
+    assert f"why       drained by {me}" in lines
+    assert "partial: drained, resumable" in cortex("jobs").out
+    assert cortex("drain", "mine").said()[0] == "job mine does not run: nothing to drain"
+    assert cortex("resume", "mine").code == 0
+    each_once(Path("out.jsonl"), 20)
+    assert not last_state(_folder(), "mine").stopping
+
+
+@pytest.mark.parametrize("asked", ["before its head was lost", "after"])
+def test_a_job_that_is_drained_while_its_shards_are_away_says_so_and_is_not_begun_again(cortex, asked):
+    """It has no outcome: it knows none of its shards."""
+    me = getpass.getuser()
+    found = _cut_off(cortex, *([events.Stopped(me, "drain")] if asked != "after" else []), more=("--shards", 2))
+    assert [each.job for each in found.look()] == ["mine"] * (asked == "after")
+    if asked == "after":
+        assert cortex("drain", "mine").code == 0
+        _age()
+    k = last_state(_folder(), "mine")
+    assert (k.outcome, k.stopping) == ("", "drain") and found.look() == []
+    assert f"why       drained by {me}" in cortex("status", "mine").out
+    listed = cortex("jobs")
+    assert "interrupted: drained, resumable" in listed.out and "tend" not in listed.err
+    assert cortex("resume", "mine").code == 0
+    each_once(Path("out.jsonl"), 20)
 
 
 def test_what_is_drained_is_one_thing(cortex):

@@ -13,6 +13,7 @@ from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node,
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline
+from actors.cli.jobs.resting import was_cut_off
 from actors.cli.jobs.settings import base_urls_of, limits_of, named_folder
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
@@ -43,6 +44,7 @@ OBEDIENCE_S = 60.0
 stopped itself (SIGSTOP)."""
 _LOOK_S = 0.05
 DRAINING = "draining: calls in flight are finished first"
+KEPT = "the drain is kept in its journal, and only a resume by hand undoes it; its calls in flight may be asked again"
 
 Sender = Callable[[Peer], Awaitable[Any]]
 """Function that sends a message to a channel."""
@@ -155,7 +157,17 @@ def _drained(job: str, options: Options) -> int:
             time.sleep(_LOOK_S)
     known = known or send_to_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
+    if not known and _goes_on_by_itself(folder, job, k):
+        k = offline_edits.drain(folder, job, who())
+        return _rests(folder, job, k, options, f"no channel of job {job} answers: {KEPT}")
     return _rests(folder, job, k, options, "" if known else f"job {job} does not run: nothing to drain")
+
+
+def _goes_on_by_itself(folder: StateFolder, job: str, k: State) -> bool:
+    """Return whether a job whose channel does not answer may go on without a person: by Ray, which starts the channel
+    again, by a head that is back, or by ``cortex tend``."""
+    owner = last_owner(folder, job)
+    return owner is not None and not owner.ends_with_its_driver and (not k.outcome or was_cut_off(k))
 
 
 def _rests(folder: StateFolder, job: str, k: State, options: Options, text: str) -> int:

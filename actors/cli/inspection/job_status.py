@@ -32,6 +32,8 @@ def state_words(status: JobStatus) -> str:
     """Return the state of a job in a few words."""
     if status.forgotten:
         return f"{status.outcome}, forgotten"
+    if status.outcome in ("partial", "interrupted") and str(status.facts["why"]).startswith("drain: by "):
+        return f"{status.outcome}: drained, resumable"
     lost = status.facts.get("head_lost") and status.outcome == "interrupted"
     return HEAD_LOST if lost else STATES.get(status.outcome, status.outcome)
 

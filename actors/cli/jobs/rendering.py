@@ -246,7 +246,7 @@ def why(status: JobStatus) -> str:
     if how == "cancel":
         return f"cancelled by {by}"
     if how == "drain":
-        return f"drained by {by}: calls in flight were finished" if status.facts["outcome"] == "partial" else ""
+        return f"drained by {by}" if status.facts["outcome"] in ("partial", "interrupted") else ""
     if how.startswith(_AWAITS):
         return _awaits(status)
     plain = f"cortex resume {status.facts['job']}"  # the journal does not know its state folder
