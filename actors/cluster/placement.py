@@ -119,6 +119,26 @@ def was_ended(node: Any) -> bool:
 _ON_PURPOSE = {"EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_PREEMPTED", "AUTOSCALER_DRAIN_IDLE"}
 
 
+def lost_since(nodes: Mapping[str, Any], since_s: float) -> dict[str, tuple[str, float]]:
+    """Return the nodes that were lost since a Unix time, the earliest first: host and Unix time, by node.
+
+    ``nodes``: Ray's records (``GcsNodeInfo``). The head sets ``end_time_ms`` when it gives a node up
+    (``GcsNodeManager``), and keeps 1,000 of dead nodes (``maximum_gcs_dead_node_cached_count``). A host on which
+    another node began later is back: one for each such node.
+    """
+    dead = {name: node for name, node in nodes.items() if node.end_time_ms}
+    lives = [node for name, node in nodes.items() if name not in dead]
+    found = {}
+    for name, node in sorted(dead.items(), key=lambda each: (each[1].end_time_ms, each[0])):
+        host = host_name(node)
+        back = [one for one in lives if host and host_name(one) == host and one.start_time_ms >= node.end_time_ms]
+        if back:
+            lives.remove(back[0])
+        elif node.end_time_ms >= since_s * 1000 and not was_ended(node):
+            found[name] = (host, node.end_time_ms / 1000)
+    return found
+
+
 def tied(address: str) -> dict[str, float]:
     """Return the resource request that ties an actor to the host of an address."""
     return {_HOST + address: _SHARE} if address else {}

@@ -132,6 +132,10 @@ class Runtime(Protocol):
     async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
         """Return those of these nodes, none of which lives, that were ended on purpose: scaled down, or told to end."""
 
+    async def lost_nodes(self, since_s: float) -> dict[str, tuple[str, float]]:
+        """Return the nodes that were lost since a Unix time and are not back, the earliest first: name of the pod or
+        host, and Unix time, by node."""
+
     async def cores(self) -> int:
         """Return the number of actor processes that all nodes together have room for; 0: not decided by this project.
         """

@@ -93,6 +93,10 @@ class InlineRuntime:
         """Return nothing: the only node is this process."""
         return ()
 
+    async def lost_nodes(self, since_s: float) -> dict[str, tuple[str, float]]:
+        """Return nothing: the only node is this process."""
+        return {}
+
     def hosts(self) -> dict[str, str]:
         """Return nothing: the only node is this process."""
         return {}

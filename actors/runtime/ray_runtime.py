@@ -47,7 +47,17 @@ from actors.cluster.connection import RayConnection, to_log
 from actors.cluster.node_watchdog import LOOK_S, NodeWatchdog
 from actors.cluster.orphan_cleanup import end_processes
 from actors.cluster.pinned_thread import PinnedThread
-from actors.cluster.placement import awaited, host_address, host_name, in_turn, selector, shapes, tied, was_ended
+from actors.cluster.placement import (
+    awaited,
+    host_address,
+    host_name,
+    in_turn,
+    lost_since,
+    selector,
+    shapes,
+    tied,
+    was_ended,
+)
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
 from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
@@ -315,6 +325,13 @@ class RayRuntime:
         dead = GcsNodeInfo.GcsNodeState.DEAD
         found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=dead)
         return tuple(node.hex() for node, info in found.items() if node.hex() in names and was_ended(info))
+
+    async def lost_nodes(self, since_s: float) -> dict[str, tuple[str, float]]:
+        """Return the nodes that were lost since a Unix time and are not back, of Ray's own record. Raises as ``nodes``
+        does."""
+        worker: Any = ray_worker.global_worker
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S)
+        return lost_since({node.hex(): info for node, info in found.items()}, since_s)
 
     def hosts(self) -> dict[str, str]:
         """Return the names of the pods or hosts of the live nodes, as ``nodes`` found them last."""

@@ -22,6 +22,7 @@ from cortex.scheduler import autoscaling, job_families, protocol, step
 from cortex.scheduler.budgets import BudgetRequest
 from cortex.scheduler.reports import Claims, Grant, ProgressReport, staff_digest
 from cortex.scheduler.state import NEVER, SchedulerSettings, SchedulerState
+from cortex.scheduler.supervision import LOST_S
 from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget
 
@@ -70,6 +71,8 @@ class Cortex:
         self._timer_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._nodes: tuple[tuple[str, ...], int] = ((), 0)
+        self._again = False
+        """True if an earlier incarnation may have known nodes that were lost, or have gone with one."""
         self._room = (0, 0)
         self._watch_task: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
@@ -88,6 +91,7 @@ class Cortex:
         found = await self._runtime.names("") if again else ()  # may fail and be called again: nothing has begun yet
         for address in self._runtime.notes.found(ADDRESS).values():
             self._sharing.adopt(address.decode())
+        self._again = again
         if not again:
             return
         self._step(protocol.SchedulerStarted(self._runtime.monotonic_s(), self.incarnation, True))
@@ -361,9 +365,10 @@ class Cortex:
         hosts = self._overview.hosts = self._runtime.hosts()
         if found != self._nodes:
             ended = await self._ended(set(self._nodes[0]) - set(found[0]))
+            lost = await self._lost() if self._again and not self._nodes[0] else {}
             self._nodes = found
             at_s, now_s = self._runtime.monotonic_s(), self._runtime.now_s()
-            self._step(protocol.NodesChanged(at_s, *found, hosts, ended, now_s))
+            self._step(protocol.NodesChanged(at_s, *found, hosts, ended, now_s, lost))
 
     async def _ended(self, gone: set[str]) -> tuple[str, ...]:
         """Return those of the nodes that were ended on purpose; none if that is not known."""
@@ -373,6 +378,16 @@ class Cortex:
         except Exception as error:  # any error of Ray while its head is unavailable
             _log.debug("the cluster does not say how nodes ended: %s", type(error).__name__)
             return ()
+
+    async def _lost(self) -> dict[str, tuple[str, float]]:
+        """Return the nodes that were lost lately, which the earlier incarnation can tell no more; none if that is not
+        known."""
+        try:
+            async with asyncio.timeout(NODES_S):
+                return await self._runtime.lost_nodes(self._runtime.now_s() - LOST_S)
+        except Exception as error:  # any error of Ray while its head is unavailable
+            _log.debug("the cluster does not say which nodes were lost: %s", type(error).__name__)
+            return {}
 
     async def _make_room(self) -> None:
         """Request cores for the members that would have work: the cores there are bound how many are started."""

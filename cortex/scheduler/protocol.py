@@ -144,6 +144,8 @@ class NodesChanged(msgspec.Struct, frozen=True):
     """Nodes that were ended on purpose: a missing node that is not among them is lost."""
     now_s: float = 0.0
     """Unix time of the change."""
+    lost: dict[str, tuple[str, float]] = {}
+    """Nodes that were lost before this incarnation of the scheduler began, the earliest first: host and Unix time."""
 
 
 class ToolRunRequested(msgspec.Struct, frozen=True):

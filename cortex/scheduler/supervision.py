@@ -416,7 +416,9 @@ def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> No
 
     A node that begins again has another name on the same host.
     """
-    new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes}
+    for name, (host, at_s) in event.lost.items():
+        state.lost[name] = LostNode(host or name, state.at_s - max(0.0, event.now_s - at_s), at_s)
+    new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes and not event.lost}
     for name, host in new.items():
         back = [lost for lost, told in state.lost.items() if lost == name or (host and told.host == host)]
         for lost in back[:1]:

@@ -232,6 +232,9 @@ class SimRuntime:
     async def ended_nodes(self, names: Collection[str]) -> tuple[str, ...]:
         return ()
 
+    async def lost_nodes(self, since_s: float) -> dict[str, tuple[str, float]]:
+        return {}
+
     def hosts(self) -> dict[str, str]:
         return {}
 

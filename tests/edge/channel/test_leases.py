@@ -58,6 +58,20 @@ def test_a_lost_node_of_the_status_has_its_pod_and_its_time_and_one_that_was_end
     act(play)
 
 
+def test_a_cortex_that_begins_again_tells_the_node_that_it_was_lost_with_and_a_first_one_tells_none() -> None:
+    async def play(world: World) -> None:
+        world.living, world.lost = ("a",), {"old": world.now_s() - 901.0, "b": world.now_s() - 3.0}
+        assert (await world.start().status())["lost"] == {}
+        cortex = world.start(again=True)
+        await cortex.begin(True)
+        assert (await cortex.status())["lost"] == {"b": {"host": "pod-b", "at_s": world.now_s() - 3.0}}
+        world.living = ("a", "c")
+        assert (await cortex.status())["lost"].keys() == {"b"}
+        await cortex.close()
+
+    act(play)
+
+
 def test_a_memo_from_before_an_order_to_forget_is_not_given_back() -> None:
     async def play(world: World) -> None:
         world.start()

@@ -12,6 +12,7 @@ from actors.cluster.placement import (
     host_address,
     host_name,
     in_turn,
+    lost_since,
     selector,
     shapes,
     tied,
@@ -73,6 +74,29 @@ def test_a_node_that_ray_was_told_to_end_is_not_lost(reason: str, ended: bool) -
     node = GcsNodeInfo()
     node.death_info.reason = node.death_info.DESCRIPTOR.enum_types_by_name["Reason"].values_by_name[reason].number
     assert was_ended(node) == ended
+
+
+def _record(host: str, began_s: int, ended_s: int = 0, why: str = "UNEXPECTED_TERMINATION") -> GcsNodeInfo:
+    node = GcsNodeInfo(node_manager_hostname=host, start_time_ms=began_s * 1000, end_time_ms=ended_s * 1000)
+    node.death_info.reason = node.death_info.DESCRIPTOR.enum_types_by_name["Reason"].values_by_name[why].number
+    return node
+
+
+@pytest.mark.parametrize(
+    ("records", "lost"),
+    [
+        ({"a": _record("h", 1), "b": _record("p", 1, 100)}, {"b": ("p", 100.0)}),
+        ({"a": _record("h", 1), "b": _record("p", 1, 49)}, {}),  # too long ago
+        ({"a": _record("h", 1), "b": _record("p", 1, 100, "EXPECTED_TERMINATION")}, {}),
+        ({"a": _record("h", 1), "b": _record("h", 1, 100)}, {"b": ("h", 100.0)}),  # the other node of a machine lived all along
+        ({"a": _record("p", 101), "b": _record("p", 1, 100)}, {}),  # it is back
+        ({"a": _record("p", 101), "b": _record("p", 1, 100), "c": _record("p", 1, 99)}, {"b": ("p", 100.0)}),  # one of two is
+        ({"c": _record("q", 1, 99), "b": _record("p", 1, 100)}, {"c": ("q", 99.0), "b": ("p", 100.0)}),
+    ],
+)  # fmt: skip
+def test_nodes_that_ray_says_were_lost_lately(records: dict[str, GcsNodeInfo], lost: dict[str, tuple[str, float]]) -> None:
+    found = lost_since(records, 50.0)
+    assert list(found.items()) == list(lost.items())
 
 
 def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():

@@ -38,6 +38,21 @@ def test_a_lost_node_is_told_with_its_host_and_its_time() -> None:
     assert set(town.state.nodes) == {"a"}, "it takes no work"
 
 
+def test_a_scheduler_that_begins_again_tells_what_was_lost_before_for_the_rest_of_its_time() -> None:
+    """It may have gone with that very node. On one machine all nodes have one host, and those that live are not it."""
+    town = Town(settings(10))
+    town.after(1.0)
+    before = {"b": ("pod-b", UNIX_S - 600), "c": ("", UNIX_S + 5)}
+    town.tell(NodesChanged(town.at_s, ("a",), 0, {"a": "pod-b"}, (), UNIX_S, before))
+    assert _lost(town) == {"b": "pod-b", "c": "c"}
+    assert [lost.now_s for lost in town.state.lost.values()] == [UNIX_S - 600, UNIX_S + 5]
+    town.after(LOST_S - 600)
+    town.tell(TimePassed(town.at_s))
+    assert _lost(town) == {"c": "c"}, "the clock of the head is ahead"
+    _change(town, "a", "d", on="pod-b")
+    assert _lost(town) == {"c": "c"}
+
+
 def test_a_node_without_a_host_is_told_by_its_own_name() -> None:
     town = Town(settings(10))
     town.tell(NodesChanged(town.at_s, ("a", "b")))
