@@ -11,6 +11,11 @@ share used of what the server can do; the mean that waited, as a share of the sl
 afterwards (`waiting_later`: without the last step of growth, which may be the first of what is measured); the most that
 waited; attempts that timed out; openings of the breaker.
 
+Batches: servers that work like vLLM (`actors.simulator.continuous_batch`), with 20,000 tokens of prompts read per
+second and a KV cache for all, half or a quarter of the slots, for prompts of 1,000 and of 100 tokens, and where one in
+ten has 8,000. Used is the share of the tokens of answers per second that the server writes with the best constant number in
+flight; waiting is a share of the calls that fit in the cache.
+
 Changes: a server that doubles its slots, halves them, stalls for 30 seconds, or is dead for ten minutes; measured from
 a minute or eight calls' time after the end of it.
 """
@@ -22,6 +27,7 @@ from typing import Any
 
 from benchmarks.harness import figures
 from tests.support.queue_simulation import Queues, Server
+from tests.support.server_capacity import fits, measured
 
 SLOTS = (1, 8, 64, 256, 1_024)
 SECONDS = (0.2, 2.0, 10.0, 30.0, 85.0)
@@ -30,6 +36,10 @@ CALLS_MAX = 150_000
 """Calls of one simulation at most: servers of more are left out."""
 CHANGES = {"doubles": (0.0, 2.0), "halves": (0.0, 0.5), "stalls": (30.0, 1.0), "dies": (600.0, 1.0)}
 """Seconds without a slot, and the slots afterwards as a share of those before."""
+PROMPTS = {"1,000": (0.0, 0.0), "100": (1.0, 100.0), "1 in 10 of 8,000": (0.1, 8_000.0)}
+"""Share of the calls with a prompt of another mean length than 1,000 tokens, and that length."""
+CACHES = (0.0, 0.5, 0.25)
+"""Share of the slots for whose prompts and half answers the KV cache has room; 0: it has no bound."""
 CHANGED = [(8, 2.0), (8, 10.0), (64, 2.0), (64, 10.0), (256, 4.0), (256, 30.0), (1_024, 30.0)]
 
 
@@ -81,6 +91,40 @@ def measure_change(change: str, slots: int, mean_s: float, told_s: float, seed: 
     }
 
 
+def batch(slots: int, cache: float, prompts: tuple[float, float]) -> Server:
+    """Return a server that works like vLLM, which knows the most that it can write."""
+    share, long = prompts
+    mean = (1 - share) * 1_000 + share * long + 100
+    return measured(
+        slots=slots, mean_s=4.0, half=float(slots), kv_tokens=round(cache * slots * mean), prefill_tps=20_000.0,
+        long_prompts=prompts,
+    )  # fmt: skip
+
+
+def measure_batch(slots: int, cache: float, prompts: str, told_s: float, seed: int) -> dict[str, Any]:
+    """Measure one server that works like vLLM."""
+    server = batch(slots, cache, PROMPTS[prompts])
+    at_once = fits(server)
+    call_s = at_once * 200 / server.can_tps
+    from_s = max(60.0, 8 * call_s)
+    until_s = from_s + max(60.0, 10 * call_s)
+    later_s = 2 * until_s - from_s
+    found = Queues(server, seed=seed, told=told_s).run(later_s)
+    return {
+        "slots": slots,
+        "fit": at_once,
+        "prompts": prompts,
+        "told": told_s,
+        "used": round(found.used(from_s, until_s), 3),
+        "used_later": round(found.used(until_s, later_s), 3),
+        "waiting": round(found.waiting(from_s, until_s) / at_once, 2),
+        "waiting_later": round(found.waiting(until_s, later_s) / at_once, 2),
+        "preempted": round(found.preempted(from_s, later_s) / max(found.done, 1), 3),
+        "timed_out": found.timed_out,
+        "breaker_opened": found.opened,
+    }
+
+
 def servers() -> list[Server]:
     """Return the servers that do not change."""
     even = [Server(slots=slots, mean_s=mean_s) for slots in SLOTS for mean_s in SECONDS]
@@ -103,10 +147,15 @@ def main() -> None:
         measure_change(change, *server, told_s, given.seed)
         for told_s in (0.0, 1.0) for change in CHANGES for server in CHANGED
     ]  # fmt: skip
+    batches = [
+        measure_batch(slots, cache, prompts, told_s, given.seed)
+        for told_s in (0.0, 1.0) for prompts in PROMPTS for slots in (64, 256) for cache in CACHES
+    ]  # fmt: skip
     if given.json:
-        figures.tell({"machine": figures.machine(), "provider": "simulated", "servers": found, "changes": changes})
+        simulated = {"servers": found, "changes": changes, "batches": batches}
+        figures.tell({"machine": figures.machine(), "provider": "simulated", **simulated})
         return
-    for table in (found, changes):
+    for table in (found, changes, batches):
         print("simulated:", ", ".join(table[0]))
         for each in table:
             print("  ".join(f"{value:>7}" for value in each.values()))

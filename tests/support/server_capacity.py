@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,12 +12,12 @@ from actors.simulator.continuous_batch import CallState
 from tests.support.queue_simulation import Server
 
 SHARES = (0.5, 0.7, 0.85, 1.0, 1.25, 2.0)
-"""Numbers of calls that are tried, in those whose prompts and half of whose answers fill the cache, or in slots."""
+"""Numbers of calls that are tried, as shares of those that fit in slots and cache."""
 
 
 def steady(server: Server, in_flight: int, *, seed: int = 1, rounds: int = 12) -> dict[str, float]:
-    """Hold so many calls at a server, and return tokens of answers per second, calls worked on, waiting, and
-    preemptions per answered call, without the first calls."""
+    """Hold so many calls at a server, and return tokens of answers written per second, calls worked on, calls that wait
+    and preemptions per call, all without the first calls."""
     chance, batch, at_s = random.Random(seed), server.batch(), 0.0
     answered, warm, first = 0, 2 * in_flight, (0.0, 0.0, 0, 0)
     waited = worked = 0.0
@@ -52,7 +52,7 @@ def fits(server: Server) -> int:
     return min(server.slots, round(server.kv_tokens / mean)) if server.kv_tokens else server.slots
 
 
-@lru_cache
+@cache
 def _best(key: bytes) -> tuple[float, int]:
     server = msgspec.msgpack.decode(key, type=Server)
     found = [(steady(server, n)["tps"], n) for n in {max(1, round(share * fits(server))) for share in SHARES}]
