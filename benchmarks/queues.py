@@ -13,8 +13,8 @@ waited; attempts that timed out; openings of the breaker.
 
 Batches: servers that work like vLLM (`actors.simulator.continuous_batch`), with 20,000 tokens of prompts read per
 second and a KV cache for all, half or a quarter of the slots, for prompts of 1,000 and of 100 tokens, and where one in
-ten has 8,000. Used is the share of the tokens of answers per second that the server writes with the best constant number in
-flight; waiting is a share of the calls that fit in the cache.
+ten has 8,000. Used is the share of the tokens of answers per second that the server writes with the best constant
+number in flight; waiting is a share of the calls that fit in the cache.
 
 Changes: a server that doubles its slots, halves them, stalls for 30 seconds, or is dead for ten minutes; measured from
 a minute or eight calls' time after the end of it.
