@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.jobs.opening import Opening
 from actors.journal.journal import StateFolder, StoreError
+from actors.journal.retrying import unblocked
 from actors.journal.state_folder import advised
 from actors.limits import forgotten, overrides
 from actors.limits.shared_accounts import PLACE
@@ -39,6 +40,8 @@ from actors.routing.server_discovery import NameWatch
 from cortex.programs.shards import Shards
 from cortex.state.events import Row
 from cortex.state.program import Program
+
+T = TypeVar("T")
 
 FLUSH_S = 0.5
 """Seconds that a result may wait before it is on disk in the results file."""
@@ -335,9 +338,9 @@ class Driver:
                 self._log(line)
             self._progress(reported)
             await self._live.look(reported, self._runtime.peer("cortex"))
-            if (wanted := control_note.read(self._control, self.job, self._run_of)) is not None:
+            if (wanted := await self._noted(control_note.read, self._control, self.job, self._run_of)) is not None:
                 await self._obey(wanted)
-                control_note.obeyed(self._control, self.job)
+                await self._noted(control_note.obeyed, self._control, self.job)
             if self._names is not None:
                 await self._follow(self._names)
             await self._send_overrides()
@@ -347,6 +350,10 @@ class Driver:
             if refused and self._rotation is not None:
                 await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
+
+    async def _noted(self, ask: Callable[..., T], *args: Any) -> T:
+        """Return the result of a request to the state folder (``actors.journal.retrying.unblocked``)."""
+        return await unblocked(self._control, ask, *args)
 
     async def _renew(self, rotation: KeyRotation) -> None:
         """Read the key file again after the provider has refused the key; if the key is new, go on with it."""
@@ -370,7 +377,7 @@ class Driver:
         if self._opening.owner.cluster not in ("inline", "local"):
             return
         cortex = self._runtime.peer("cortex")
-        for pool, each in self._caps.news().items():
+        for pool, each in (await self._noted(self._caps.news)).items():
             parts = (each.who, pool, overrides.encode(each))
             if not self._begun:  # no call is sent before the cortex knows the caps
                 await self._patiently(cortex, "cap", *parts)
@@ -379,7 +386,7 @@ class Driver:
                 await cortex.ask("cap", *parts)
             except (PeerUnavailable, PeerGone):
                 self._caps.missed(pool)
-        for pool, order in self._dropped.news().items():
+        for pool, order in (await self._noted(self._dropped.news)).items():
             try:
                 await cortex.ask("forget", order.who, pool)
             except (PeerUnavailable, PeerGone):

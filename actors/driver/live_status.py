@@ -17,6 +17,7 @@ import msgspec
 
 from actors.common.process_owner import Owner, alive
 from actors.journal.journal import StateFolder, StoreError
+from actors.journal.retrying import unblocked
 from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 
 PUBLISH_S = 1.0
@@ -105,7 +106,7 @@ class StatusPublisher:
             self._next_s = now_s + max(PUBLISH_S, status.get("serves", 0) / PUBLISHED_PER_S)
         except (PeerUnavailable, PeerGone, TimeoutError):
             self._next_s = now_s + AWAY_S
-        self.put(facts, status, now_s)
+        await unblocked(self._folder, self.put, facts, status, now_s)
 
     def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:
         """Write the note unless it is unchanged."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actors.journal.journal import DatabaseUnreachable, Journal
+from actors.journal.journal import DatabaseUnreachable, Journal, StateFolder
 
 T = TypeVar("T")
 
@@ -60,6 +60,12 @@ async def patiently(source: Journal, ask: Callable[[], T], apart: bool = False) 
             waited_s = round(loop.time() - began_s, 3)
             _log.warning("the database answers again", extra=_fields("job.goes_on", source, waited_s=waited_s))
         return found
+
+
+async def unblocked(folder: StateFolder, ask: Callable[..., T], *args: Any) -> T:
+    """Return the result of a request to a state folder. One to another machine runs in a thread, so that the event
+    loop goes on: a database that is frozen, or whose tables are locked, does not even refuse."""
+    return await asyncio.to_thread(ask, *args) if folder.remote else ask(*args)
 
 
 def _fields(event: str, source: Journal, **more: float) -> dict[str, Any]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import actors.journal.postgres as postgres_package
+from actors.driver.driver import Driver
+from actors.journal.postgres import connection
 from actors.journal.postgres.connection import close_idle
 from actors.ports.runtime import ClusterError
 from tests.cli.cli_runner import Done, requests
@@ -162,3 +169,27 @@ def test_who_shares_limits_has_it_looked_at_whether_the_cortex_can_reach_them(
     cortex(*words, "--limits", database).refused("node n has no psycopg")
     cortex(*words).refused("does not fit")
     assert asked == [("psycopg",), ()]
+
+
+def test_no_look_of_a_driver_asks_the_database_on_the_event_loop(
+    cortex: Callable[..., Done], database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is frozen, or whose tables are locked, neither answers nor refuses: the loop would stand."""
+    true, look, found = connection.ran, Driver._look.__code__, []
+
+    def ran(*parts: Any) -> Any:
+        if any(frame.f_code is look for frame, _ in traceback.walk_stack(None)):  # in a thread it would not be there
+            found.append(str(parts[1]))
+        return true(*parts)
+
+    for module in pkgutil.iter_modules(postgres_package.__path__):
+        one = importlib.import_module(f"{postgres_package.__name__}.{module.name}")
+        if getattr(one, "ran", None) is true:
+            monkeypatch.setattr(one, "ran", ran)
+    (tmp_path / "in.csv").write_text("id,text\n" + "".join(f"r{n},x\n" for n in range(8)))
+    done = cortex(
+        "batch", str(tmp_path / "in.csv"), "--prompt", "{{text}}", "--id", "id", "--model", "sim", "--sim", "latency_ms=300",
+        "-o", str(tmp_path / "out.csv"), "--state", database, "--cluster", "inline",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert found == []

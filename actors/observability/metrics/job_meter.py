@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from actors.journal.journal import StateFolder, StoreError
+from actors.journal.journal import StateFolder
 from actors.observability.base.conventions import (  # fmt: skip
     CHAT,
     OPERATION,
@@ -26,6 +26,7 @@ from actors.observability.base.conventions import (  # fmt: skip
 from actors.observability.metrics.instruments import JOB, PHASE, SHARD
 from actors.observability.metrics.job_ends import end_of, is_told
 from actors.observability.metrics.job_samples import of_job
+from actors.observability.metrics.journal_size import JournalSize
 from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
 from actors.ports.telemetry import TurnTimings
 from actors.providers.registry import address_in
@@ -95,7 +96,7 @@ class JobMeter:
         root, _, shard = job.partition("~")
         self._own: Labels = ((JOB, job),)
         self._of_shard: Labels = ((JOB, root), (SHARD, shard))
-        self._folder = StateFolder(folder)
+        self._journal_size = JournalSize(StateFolder(folder), job)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
         self._terms: JobTerms | None = None
@@ -180,13 +181,11 @@ class JobMeter:
         recent_s = self._now_s() - self._k.ahead_s - LAG_S  # by the job's own time, as that of its turns
         lag_s = next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)
         yield NumberSample("cortex.journal.lag", self._own, max(lag_s, self._unsaved_s()))
-        try:
-            yield NumberSample("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
-            free = self._folder.free_bytes()
-        except StoreError:  # the journal is gone, or is not kept in a file
-            return
-        if free is not None:
-            yield NumberSample("cortex.disk.free", self._own, free)
+        if (room := self._journal_size.read()) is not None:
+            size, free = room
+            yield NumberSample("cortex.journal.size", self._own, size)
+            if free is not None:
+                yield NumberSample("cortex.disk.free", self._own, free)
 
     def spreads(self) -> Iterator[HistogramSample]:
         """Yield the job's histograms."""
