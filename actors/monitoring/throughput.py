@@ -15,6 +15,9 @@ STEP_S = 0.5
 """Least time between two kept samples, in seconds: at most 60 samples are kept."""
 SURE_S = 2.0
 """Seconds of observation before anything is predicted."""
+STILL_S = 20.0
+"""Seconds of observation without a result before a job is said to stand still: a first answer of a large model, or a
+pool that begins with two permits, takes some seconds."""
 
 
 class ThroughputEstimator:
@@ -51,6 +54,13 @@ class ThroughputEstimator:
         """Return True after ``SURE_S`` of observation."""
         return bool(self._seen) and at_s - self._seen[0][0] >= SURE_S
 
+    def known_per_s(self, at_s: float) -> float | None:
+        """Return the recent rate per second; None while it is not known, 0 for a job that stands still."""
+        if not self.sure(at_s):
+            return None
+        rate = self.per_s(at_s)
+        return rate if rate or at_s - self._seen[0][0] >= STILL_S else None
+
 
 def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
     """Return rate and remaining time of a job as facts (``rate_per_s``, ``left_s``), in rows, or in calls for a job
@@ -77,7 +87,7 @@ def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, 
         return {"projected_end_s": None, "deadline_at_risk": None}
     deadline_at_s = float(deadline) if isinstance(deadline, int | float) else None
     left = expected - _number(facts, "rows_succeeded") - _number(facts, "rows_failed")
-    found = outlook(now_s, deadline_at_s, left, speed.per_s(at_s) if speed.sure(at_s) else None)
+    found = outlook(now_s, deadline_at_s, left, speed.known_per_s(at_s))
     ends_at_s = None if found.ends_at_s is None else round(found.ends_at_s, 1)
     return {"projected_end_s": ends_at_s, "deadline_at_risk": found.at_risk}
 

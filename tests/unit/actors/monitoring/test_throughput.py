@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.monitoring.throughput import SURE_S, WINDOW_S, ThroughputEstimator, of_job
+from actors.monitoring.throughput import STILL_S, SURE_S, WINDOW_S, ThroughputEstimator, forecast, of_job
 
 
 def _watched(*seen: tuple[float, int]) -> ThroughputEstimator:
@@ -48,6 +48,23 @@ def test_the_rest_is_foretold_once_there_is_something_to_go_by():
     assert speed.left_s(SURE_S, 100) == pytest.approx(100 * SURE_S / 20)
     assert speed.left_s(SURE_S, 0) == 0
     assert _watched((0.0, 5), (50.0, 5)).left_s(50.0, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "at_s", "risk"),
+    [
+        ([(0.0, 0)], SURE_S / 2, None),
+        ([(0.0, 0), (SURE_S, 0)], SURE_S, None),  # the first answer is under way: a false alarm in each healthy job
+        ([(0.0, 0), (STILL_S - 1, 0)], STILL_S - 1, None),
+        ([(0.0, 0), (STILL_S, 0)], STILL_S, True),
+        ([(0.0, 7), (STILL_S, 7)], STILL_S, True),  # a resumed job
+        ([(0.0, 0), (SURE_S, 1)], SURE_S, False),
+        ([(0.0, 0), (10.0, 100), *((10.0 + t, 100) for t in range(1, 41))], 50.0, True),
+    ],
+)
+def test_a_job_without_a_result_yet_puts_no_deadline_at_risk(seen, at_s, risk):
+    facts = {"rows_expected": 100, "rows_succeeded": 0, "rows_failed": 0, "deadline_at_s": 10_000.0}
+    assert forecast(_watched(*seen), facts, at_s, 1_000.0)["deadline_at_risk"] is risk
 
 
 @pytest.mark.parametrize(
