@@ -28,6 +28,7 @@ from actors.limits import forgotten, overrides
 from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
 from actors.messaging.servers_changed import ServersChanged
+from actors.monitoring.call_durations import CallDurations
 from actors.monitoring.deadline_monitor import DeadlineMonitor
 from actors.monitoring.stall_detector import SilenceClock, StallDetector
 from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
@@ -132,7 +133,7 @@ class Driver:
             steering = DriverHooks(self._over, self.refresh, reported)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
-        self._silence = SilenceClock()
+        self._silence, self._durations = SilenceClock(), CallDurations()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -331,8 +332,8 @@ class Driver:
             at_s = self._runtime.monotonic_s()
             reported = facts | of_job(self._speed, facts, at_s)
             reported |= forecast(self._speed, facts, at_s, self._runtime.now_s())
-            if silent := self._silence.words(facts, at_s):
-                reported["waits"] = "; ".join(filter(None, (silent, facts["waits"])))
+            silent, slow = self._silence.words(facts, at_s), self._durations.words(facts, at_s)
+            reported["waits"] = "; ".join(filter(None, (silent or slow, facts["waits"])))
             stalls = self._still.news(reported, self._runtime.now_s(), silent)
             for line in filter(None, (self._deadline_monitor.news(reported), *stalls)):
                 self._log(line)
