@@ -55,6 +55,18 @@ def process_started(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
+def stopped(owner: Owner) -> str:
+    """Return the words for a driver that a signal has stopped (SIGSTOP, Ctrl-Z, a debugger): it lives, and does nothing
+    until SIGCONT (states T and t of /proc/PID/stat, proc(5)). Empty if it is not, or this machine cannot tell."""
+    try:
+        state = Path(f"/proc/{owner.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return ""
+    if state not in ("T", "t") or owner.host != socket.gethostname() or not alive(owner):
+        return ""
+    return f"stopped by a signal: `kill -CONT {owner.pid}` lets it go on"
+
+
 def alive(owner: Owner) -> bool:
     """Return whether the owner's driver still runs. A driver on another host counts as alive."""
     if owner.host != socket.gethostname():

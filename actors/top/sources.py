@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from actors.common.errors import UserError
+from actors.common.process_owner import stopped
 from actors.driver import live_status
 from actors.history.catalog import last_owner, read_job
 from actors.history.job_facts import facts_of, living
@@ -122,7 +123,9 @@ class FolderSource:
 
 
 def _published(job: str, found: live_status.LiveStatus) -> JobSnapshot:
-    return JobSnapshot(job=job, facts=found.facts, source="live", as_of_s=found.at_s, owner=_where(found))
+    halted = stopped(found.owner)
+    facts = found.facts | ({"waits": f"its process is {halted}"} if halted else {})
+    return JobSnapshot(job=job, facts=facts, source="live", as_of_s=found.at_s, owner=_where(found))
 
 
 def _where(found: live_status.LiveStatus) -> str:

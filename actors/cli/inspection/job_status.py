@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds, last_failed, why
+from actors.common.process_owner import stopped
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
@@ -97,7 +98,8 @@ def _state(folder: StateFolder, job: str, status: JobStatus) -> str:
         return text
     owner = last_owner(folder, job)
     if status.outcome == "running" and owner is not None:
-        return f"{text}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
+        process = f"{text}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
+        return "; ".join(filter(None, (process, stopped(owner))))
     if status.outcome == "detached" and owner is not None:
         return f"{text}: {owner.cluster}"
     at_s = status.facts["last_turn_at_s"]
