@@ -106,7 +106,9 @@ def waits(k: State) -> list[str]:
     if k.paused is not None:
         until_s = k.paused_until_s
         until = f" until {time_of_day(until_s)}" if until_s else ""
-        lines.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
+        probed_s = max((share.again_at_s for share in k.shares if _told_by_pause(k, share)), default=0.0)
+        probed = f"; it is probed at {time_of_day(probed_s)}" if probed_s > k.at_s else ""
+        lines.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}{probed}")
     elif k.purse is not None and (k.purse.reason or k.purse.lacks_nusd):
         word = "waits to hear of the budgets of its labels" if unanswered(k) else "waits for a slice of its budget"
         lines.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
@@ -125,7 +127,7 @@ def waits(k: State) -> list[str]:
         if each > fallbacks and not _busy(k, k.terms.lane_at(each)):
             continue
         held = share.why == PROVIDER_ASKS and share.told_to_wait and k.hold_until_s > k.at_s  # said above, with its end
-        if share.why and not held and not share.why.startswith(PACED_BY):
+        if share.why and not held and not _told_by_pause(k, share) and not share.why.startswith(PACED_BY):
             why = _when(k, each)
             lines.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
         if each > fallbacks and share.blocked is not None and k.paused is None:
@@ -148,6 +150,11 @@ def waits(k: State) -> list[str]:
     if k.live and not k.permits and not any(lines):
         lines.append("waits for permits")
     return [each for each in lines if each]
+
+
+def _told_by_pause(k: State, share: RouteShare) -> bool:
+    """Return True if a share's reason is the one for which the whole job is paused."""
+    return k.paused is not None and share.why == f"{_BLOCKED}{k.paused.message}"
 
 
 def _servers_held_back(k: State) -> list[str]:
@@ -237,6 +244,8 @@ def lacking(failure: Failure) -> str:
 
 _BREAKER = ("the breaker is ", "half open")
 """Beginnings of the scheduler's reason for a breaker that is not closed (``cortex.scheduler.leases``)."""
+_BLOCKED = "blocked: "
+"""Beginning of the scheduler's reason for a route whose account, model or key is refused."""
 
 
 def _when(k: State, place: int) -> str:
@@ -244,6 +253,8 @@ def _when(k: State, place: int) -> str:
     failure count, and the time of the next probe."""
     share = k.shares[place]
     text = share.why
+    if text == PROVIDER_ASKS and share.told_until_s <= k.at_s:  # this job was told no time
+        text = "the pool rests after 429"
     if text in POOL_LIMITS and (more := limit_words(share)):
         text = f"{text}: {more}"
     if stands_still(share) and share.failing is not None:

@@ -146,16 +146,19 @@ class FailureReader:
 
     def naming_model(self, failure: Failure, body: bytes) -> Failure:
         """Return a failure of a call, with the model of its request where the server says that it does not have it, and
-        not which."""
+        not which; and with what is wrong where the server says only which (Anthropic: ``model: NAME``, with the type
+        ``not_found_error``, https://platform.claude.com/docs/en/api/errors)."""
         if MODEL not in failure.message:
             return failure
         try:
             name = msgspec.json.decode(body, type=_Named).model
         except msgspec.DecodeError:
             return failure
+        said = failure.message.removesuffix(f": {MODEL}")
+        if name and said == f"model: {name}":
+            return msgspec.structs.replace(failure, message=self.line(f"there is no model {name}", MODEL))
         if not name or name in failure.message:
             return failure
-        said = failure.message.removesuffix(f": {MODEL}")
         return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))
 
     def of_stream_error(

@@ -35,7 +35,7 @@ INCIDENTS = (
              "nothing: the pace rises by itself within seconds once the provider answers; `cortex limit ROUTE --forget`", "CortexThrottledShare", 20),
     Incident("wrong key", "why", "unauthorised: …; no row failed: …, then resume: …", "`job.blocked` error",
              "[CortexAccountBlocked](#cortexaccountblocked)", "CortexAccountBlocked", 1),
-    Incident("key rotated, `--wait-blocked`", "waits", "unauthorised: …; blocked: …; it is probed at …",
+    Incident("key rotated, `--wait-blocked`", "waits", "unauthorised: …; it is probed at …",
              "`job.blocked` error", "put the new key into the file: the job goes on within a second", "CortexAccountBlocked", 1),
     Incident("cap near", "cost", "$…, of $… at most; cap at risk: all rows cost about $…, and at the cap the job ends, resumable",
              "none", "[CortexBudgetBurn](#cortexbudgetburn)", "CortexBudgetBurn", 20),
