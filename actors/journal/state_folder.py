@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from abc import ABC
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,11 @@ class StateFolder(ABC):
     def __init__(self, address: str | Path) -> None:
         """Raise ``StoreError`` for an invalid address."""
         raise NotImplementedError
+
+    def tell_waits(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called, once in this process, with one line as soon as a request takes long. By default, as for
+        a store of files, never."""
+        return
 
     @abstractmethod
     def prepare(self) -> StateFolder:

@@ -6,11 +6,13 @@ import importlib
 import json
 import os
 import pkgutil
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import actors.journal.postgres as postgres_package
@@ -193,3 +195,18 @@ def test_no_look_of_a_driver_asks_the_database_on_the_event_loop(
     )  # fmt: skip
     assert done.code == 0, done.err
     assert found == []
+
+
+def test_a_command_that_a_locked_table_lets_wait_says_so_once(
+    cortex: Callable[..., Done], database: str, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cortex("batch", requests(tmp_path / "in.jsonl", 1), "-o", "r.jsonl", "--model", "sim", "--state", database, "--job", "j").code == 0
+    close_idle()
+    monkeypatch.setattr(connection, "SLOW_S", 0.05)
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE cortex_jobs IN ACCESS EXCLUSIVE MODE")
+        threading.Timer(0.5, other.rollback).start()
+        done = cortex("status", "j", "--state", database)
+    assert done.code == 0 and "complete" in done.out
+    told = [line for line in done.err.splitlines() if "has not answered for" in line]
+    assert len(told) == 1 and database in told[0] and "locked (pg_locks); the command waits for it" in told[0]

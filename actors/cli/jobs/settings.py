@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import partial
 
 import msgspec
 
 from actors.channel.webhooks import InvalidWebhookUrl
 from actors.channel.webhooks import checked as checked_notify
+from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
@@ -41,7 +44,7 @@ from cortex.values.limits import BATCHES, MESSAGES, Limits
 
 def folder_of(options: Options) -> StateFolder:
     """Return the state folder, created if needed. Raises ``StoreError``."""
-    return named_folder(options).prepare()
+    return _named(options).prepare()
 
 
 def shared_at(options: Options) -> dict[str, str]:
@@ -59,7 +62,14 @@ def shared_at(options: Options) -> dict[str, str]:
 
 
 def named_folder(options: Options) -> StateFolder:
-    """Return the state folder without creating or changing it. Raises ``CommandError`` or ``StoreError``."""
+    """Return the state folder without creating or changing it, for a command that only looks: a database that lets it
+    wait is told on standard error. Raises ``CommandError`` or ``StoreError``."""
+    folder = _named(options)
+    folder.tell_waits(partial(print_error, level=logging.WARNING))
+    return folder
+
+
+def _named(options: Options) -> StateFolder:
     if not known(options.state):
         text = without_password(options.state)
         raise CommandError(f"--state {text}: journals are kept in a folder of this machine, or at {examples(STORES)}")

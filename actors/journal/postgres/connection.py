@@ -35,6 +35,12 @@ SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalive
 """Session settings: the server releases locks and transactions within half a minute after this host is gone, and a
 commit is durable."""
 
+SLOW_S = 5.0
+"""Seconds that a request may take before a command says so: a frozen server, or a locked table, refuses nothing, and a
+command would wait for it without a word."""
+_tell_slow: list[Callable[[str], None]] = []
+"""Function that is told of the first slow request of this process; empty: none, or it was told."""
+
 _known: set[str] = set()
 """Databases (conninfo) that have answered this process before: their failures may be temporary."""
 _idle: list[tuple[int, str, psycopg.Connection[Any]]] = []
@@ -86,7 +92,7 @@ class DatabaseConnection:
         return self._asked(whole)
 
     def _asked(self, ask: Callable[[psycopg.Connection[Any]], T]) -> T:
-        with self._alone:
+        with self._alone, _told_if_slow(self.address) if _tell_slow else contextlib.nullcontext():
             for last in (False, True):
                 connection = self._connected()
                 try:
@@ -156,6 +162,28 @@ class DatabaseConnection:
                 del _idle[:-_IDLE_MAX]
         else:
             connection.close()
+
+
+def tell_slow(tell: Callable[[str], None]) -> None:
+    """Have ``tell`` called, from another thread, with one line about the first slow request of this process. It costs a
+    thread a request, which a command that looks can afford and a job cannot."""
+    _tell_slow[:] = [tell]
+
+
+@contextlib.contextmanager
+def _told_if_slow(address: str) -> Iterator[None]:
+    def tell() -> None:
+        if _tell_slow:
+            late = f"the database {address} has not answered for {SLOW_S:g} s"
+            _tell_slow.pop()(f"{late}: it is frozen, or its tables are locked (pg_locks); the command waits for it")
+
+    timer = threading.Timer(SLOW_S, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _taken(conninfo: str) -> psycopg.Connection[Any] | None:

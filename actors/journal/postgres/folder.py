@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.journal.journal import FolderFault, Journal, NoSuchJob, StateFolder, StoreError, checked_name
-from actors.journal.postgres.connection import DatabaseConnection, ran
+from actors.journal.postgres.connection import DatabaseConnection, ran, tell_slow
 from actors.journal.postgres.dsn import conninfo_of, own_folder
 from actors.journal.postgres.job_lock import BACK_S, hold, is_held, key_of
 from actors.journal.postgres.key_values import DatabaseKeyValues
@@ -51,6 +51,10 @@ class DatabaseStateFolder(StateFolder):
         weakref.finalize(self, self._link.close)
         self._schema = ""
         self._there = False
+
+    def tell_waits(self, tell: Callable[[str], None]) -> None:
+        """Tell of requests that take longer than ``SLOW_S``."""
+        tell_slow(tell)
 
     def prepare(self) -> DatabaseStateFolder:
         """Create the tables, or migrate those of an older release. Raises ``StoreError``."""
