@@ -84,6 +84,7 @@ def test_an_unknown_model_is_named_and_fails_no_row(cortex) -> None:
         done = cortex(*JOB, "--base-url", server.url, "--model", "nope")
     assert (done.code, done.last["rows_failed"]) == (3, 0)
     assert "blocked: model nope: model not found: give a --model that is served there; no row failed" in done.err
+    assert "resume with --fallback MODEL asks another one" in done.err, "`cortex resume` has no --model"
     assert "credit" not in done.err and "anthropic" not in done.err.lower()
 
 

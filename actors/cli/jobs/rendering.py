@@ -15,7 +15,7 @@ from actors.jobs.bill_excess import cap_passed
 from actors.jobs.summary import earlier_text, kept_endings, rows_of_input, unreadable_text
 from actors.journal.state_folder import advised
 from actors.providers.registry import DEFAULT, api_at, how_to_open, of_endpoint, row_of
-from actors.providers.remedies import has_remedy
+from actors.providers.remedies import MODEL, has_remedy
 from cortex.admission.pauses import ALIKE, UNREADABLE
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
@@ -40,6 +40,10 @@ STATUS_FIELDS = (
 
 _RESUME = "resume: one call is sent first, the rest after its answer"
 _ONE_FIRST = f"then {_RESUME}"
+_OTHER_MODEL = (
+    "no row failed for it; resume with --fallback MODEL asks another one, the job's command with another --model "
+    f"begins anew; once it is served {_RESUME}"
+)
 _ADVICE = {
     "blocked": f"no row failed: correct the account (credit, spend limit) or the model's name, {_ONE_FIRST}",
     "throttled": "the wait is longer than a job may pause: resume it then",
@@ -271,6 +275,8 @@ def _advice(text: str, route: str) -> str:
         return f"see that --base-url names a server that speaks {api_at(_endpoint(route))}, {_ONE_FIRST}"
     if why == FailureKind.BLOCKED and f"all {ALIKE}: " in text:
         return f"correct what the provider finds fault with, {_ONE_FIRST}"
+    if why == FailureKind.BLOCKED and MODEL in text:
+        return _OTHER_MODEL
     if why == FailureKind.BLOCKED and has_remedy(text):
         return f"no row failed for it; after that {_RESUME}"
     if why != FailureKind.UNAUTHORISED:

@@ -239,6 +239,16 @@ async def test_a_model_that_is_not_there_is_named(status: int, body: Any) -> Non
     assert failure.message.endswith(f": {MODEL}") and ADDRESS not in failure.message
 
 
+@pytest.mark.parametrize("said", ["model: claude-test", "model: claude-other"])
+async def test_a_server_that_says_the_name_alone_is_said_not_to_have_it(said: str) -> None:
+    """Anthropic's message is the name alone, under the type `not_found_error`."""
+    failures = AnthropicModel(CREDENTIAL, base_url="http://a.test")._failures
+    failure = failures.of_response(404, {}, compact(error("not_found_error", said)))
+    named = failures.naming_model(failure, compact({"model": "claude-test"}))
+    expected = "there is no model claude-test" if said.endswith("-test") else "model claude-test: model: claude-other"
+    assert named.message == f"{expected}: {MODEL}"
+
+
 @pytest.mark.parametrize(("status", "kind", "body", "expected", "words"), OTHERS)
 async def test_any_other_refusal_stays_what_it_was(status: int, kind: str, body: Any, expected: K, words: str) -> None:
     failure = await _failure(status, kind, body)
