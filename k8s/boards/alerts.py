@@ -35,7 +35,7 @@ GIB = 1 << 30
 TOLD_S = 3600
 """Seconds for which an alert about the end of a job fires, if nothing is done: as long as the end is told."""
 ENDED = "cortex_job_ended_timestamp_seconds"
-JOB_OF_IT = "`cortex top` in that cluster, or `cortex jobs`, names the jobs."
+JOB_OF_IT = "`cortex jobs` lists the jobs that run, and `cortex status JOB` says under `waits` what each waits for."
 
 
 def _ended(*matchers: str) -> str:
@@ -267,7 +267,7 @@ ALERTS = (
         "5m",
         "critical",
         f"Job {OF} has reported nothing for 5 minutes, and its end is not known",
-        f"Its channel or process is gone, or cannot be scraped. `cortex status {OF}` says whether it runs.",
+        f"Its channel or process is gone, is stopped by a signal, or cannot be scraped. `cortex status {OF}` says whether it runs.",
     ),
     Alert(
         "CortexDatabaseAway",
