@@ -124,6 +124,9 @@ class LeasesWatch(Observer):
             held = self._held.setdefault((grant.job, grant.route), Held(pool))
             held.granted.append((grant.cortex, grant.serial, grant.permits))
             total, limit = self._total(pool, now_s), self._most(pool, now_s)
+            holders = {job for (job, _), each in self._held.items() if each.pool == pool}
+            if all(self._granter.get(job) == grant.cortex for job in holders):  # its successor has granted nothing yet
+                limit = max(limit, state.pools[pool].allowed.concurrency)
             if grant.permits and total > limit:
                 self._watch.say(
                     f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}"
