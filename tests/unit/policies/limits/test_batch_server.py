@@ -46,7 +46,7 @@ def test_where_the_server_tells_it_few_wait_for_the_cache(slots: int, cache: flo
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_prompts_of_unlike_length_throw_no_work_away(seed: int) -> None:
-    """Without metrics .1 to 1.0 of such servers is used (decision 0020, consequences)."""
+    """Without metrics .15 to 1.0 of such servers is used (decision 0020, consequences)."""
     found = Queues(batch(64, 0.5, PROMPTS["1 in 10 of 8,000"]), seed=seed).run(300)
     assert found.done > 100
     assert (found.timed_out, found.failed, found.opened) == (0, 0, 0)
