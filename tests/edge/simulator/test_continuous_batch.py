@@ -174,3 +174,16 @@ def test_nothing_is_lost_and_the_cache_is_never_over_its_bound(seed: int) -> Non
     ended += [call for _, call in ends(batch)]
     assert len(ended) + len(dropped) == len(calls)
     assert (batch.waiting, len(batch.running), batch._held) == (0, 0, 0.0)
+
+
+def test_a_preempted_call_is_not_admitted_into_the_room_that_it_left() -> None:
+    """The others need that room for their next tokens: it would be preempted again in the next step (vllm#25538)."""
+    batch = ContinuousBatch(8, kv_tokens=1_000, prefill_tps=1_000_000, token_s=0.01)
+    for _ in range(2):
+        batch.add(0.0, 400, 200, 2.0)
+    while not batch.preemptions:
+        at_s = batch.due_s
+        batch.advance(at_s)
+    batch.add(at_s, 400, 1, 0.01)
+    batch.advance(at_s + 0.5)
+    assert (batch.preemptions, batch.waiting) == (1, 2)
