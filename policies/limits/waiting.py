@@ -80,6 +80,16 @@ ALIKE: Final = 0.001
 """Variance of lengths, as a share of their squared mean, below which they tell nothing of the time of a token."""
 EVEN: Final = 0.003
 """Variance of sizes, as a share of their squared mean, below which they count as one: a deviation of a twentieth."""
+WIDE: Final = 0.4
+"""Standard deviation of prompts, times `PROMPT_WEIGHT` and as a share of the mean answer, from which that guess decides
+what the time of a token seems to be. One prompt in ten eight times as long gives .55, prompts that vary by .4 give
+.1."""
+WIDE_EXPLAINED: Final = 0.9
+"""Share of the variance of durations that lengths explain, from which both times are then taken from the fit."""
+WIDE_ANSWERS: Final = 6.0
+"""Answers from which that fit counts."""
+WIDE_ERROR: Final = 0.02
+"""Error of the prompt's weight after that, as a standard deviation."""
 PROMPT_ANSWERS: Final = 12
 """Answers from which the time of a prompt token is measured."""
 STALLED_S: Final = 1.0
@@ -297,6 +307,7 @@ def _alike(waiting: Waiting) -> bool:
 
 def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
     """Return what the answers since the last change tell. `before`: calls in flight before it; 0: there was none."""
+    _measure_wide_prompts(waiting)
     lengths, known_s = waiting.lengths, waiting.per_token_s
     now = _moments(waiting.level, waiting.prompt_weight)
     ends = (0.0, math.inf)
@@ -327,6 +338,27 @@ def read(waiting: Waiting, in_flight: float, before: float) -> WaitReading:
         wait_s / usual_s, wait_s, usual_s, size, line.per_token_s, s, x, share_known, even, explained, around.count,
         fit.varied, besides, besides_error, quiet, steady, error=line.error_s / usual_s, noise=line.noise_s / s,
     )  # fmt: skip
+
+
+def _measure_wide_prompts(waiting: Waiting) -> None:
+    """Take the times of both tokens from the fit, where prompts vary so much that the guess of their weight decides.
+
+    A prompt of 8,000 tokens counts as 400 of an answer by that guess. The quickest answer by tokens then gives a third
+    of the time of a token, and the rest of each call seems to be a wait.
+    """
+    lengths, level = waiting.lengths, waiting.level
+    if waiting.prompt_error < PROMPT_ERROR or level.count <= 1:
+        return
+    n, m = lengths.n / lengths.count, lengths.m / lengths.count
+    around = _all_differences(waiting)
+    if around.count < WIDE_ANSWERS or PROMPT_WEIGHT**2 * (lengths.mm / lengths.count - m * m) <= (WIDE * n) ** 2:
+        return
+    fit = _fit(around, lengths)
+    if fit.explained < WIDE_EXPLAINED or fit.per_n <= 0:
+        return
+    weight = waiting.prompt_weight = min(max(fit.per_m / fit.per_n, 0.0), PROMPT_WEIGHT_MAX)
+    waiting.prompt_error = WIDE_ERROR
+    waiting.per_token_s = fit.per_n * level.s / level.count * _size(lengths, weight) / _size(level, weight)
 
 
 def _moments(sums: LengthSums, weight: float) -> Moments:
