@@ -38,7 +38,7 @@ class Ground:
         self.key_file = folder / "key"
         self.write_key("sk-ant-first")
         self._ports = free_port(), free_port()
-        self.record, self._cause = Recording(), 0
+        self.record, self._cause, self._since_s = Recording(), 0, 0.0
         stack.callback(self.record.close)
         ends = ("metrics", "--create", "--metrics-listen", f"127.0.0.1:{self._ports[1]}")
         stack.enter_context(tools.running([*CORTEX, *ends], folder / "ends.log", env=environment(), cwd=folder))
@@ -80,6 +80,7 @@ class Ground:
         if wait:
             until(lambda: self.done() >= wait or self.job is None or self.job.poll() is not None, BEGUN_S)
             assert self.job.poll() is None, self.log.read_text()
+        self._since_s = time.monotonic()
 
     def _watched(self, *words: object) -> tuple[object, ...]:
         return (*words, "--metrics-listen", f"127.0.0.1:{self._ports[0]}")
@@ -115,14 +116,16 @@ class Ground:
         return found
 
     def named(self, true: Callable[[dict[str, str]], bool]) -> tuple[dict[str, str], float]:
-        """Return the first status for which ``true`` holds, and after how many seconds it came."""
-        began_s, last = time.monotonic(), {}
-        while time.monotonic() - began_s < NAMED_S:
-            last = self.status()
-            if true(last):
-                return last, time.monotonic() - began_s
+        """Return the first status for which ``true`` holds, and how many seconds after the incident it came: after the
+        last ``caused``, else after the end of the work before it."""
+        last = self.status()
+        while not true(last) and time.monotonic() - self._since_s < NAMED_S:
             time.sleep(0.3)
-        raise AssertionError(f"not named within {NAMED_S} s: {last}\n{self.log.read_text()[-3000:]}")
+            last = self.status()
+        took_s = time.monotonic() - self._since_s
+        if true(last) and took_s < NAMED_S:
+            return last, took_s
+        raise AssertionError(f"not named within {NAMED_S} s, but in {took_s:.1f} s: {last}\n{self.log.read_text()[-3000:]}")
 
     def drill(
         self, name: str, drifts: tuple[str, ...] = (), whole: Callable[[], bool] | None = None
@@ -139,8 +142,9 @@ class Ground:
         return status
 
     def caused(self) -> None:
-        """Count the time of the alert from now on. Else it counts from the end of the time before that was repeated."""
-        self._cause = self.record.caused()
+        """Count the time of the status and of the alert from now on. Else they count from the end of the time before that
+        was repeated."""
+        self._cause, self._since_s = self.record.caused(), time.monotonic()
 
     def quiet(self, minutes: float = BEFORE_MIN, works: bool = True) -> None:
         """Have ordinary work last: no alert may fire at its end. ``works``: whether the job does, and is not over."""
@@ -148,6 +152,7 @@ class Ground:
         on = partial(self.record.risen, "cortex_job_progressed_seconds")
         self._cause = self.record.stands(minutes, whole=lambda: on() > 0 or not works)
         self.record.expect(at=self._cause)
+        self._since_s = time.monotonic()
 
     def judge(self, promtool: str, minutes: float = AFTER_MIN) -> None:
         """Have work last after the mend, and see that each alert fired within its time, alone, and is over."""

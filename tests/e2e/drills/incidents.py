@@ -12,7 +12,7 @@ from typing import NamedTuple
 class Incident(NamedTuple):
     """Incident. ``line``: name of the line of `cortex status`; ``says``: its words; ``log``: event of the log, and its
     level; ``do``: what helps, or the section of the page; ``alert``: the only one that fires in the drill, at most ``within_min``
-    minutes after the cause; after a node or head is found to be lost (empty: none)."""
+    minutes after the cause; for a lost head after nothing is scraped of the job any more (empty: none)."""
 
     name: str
     line: str

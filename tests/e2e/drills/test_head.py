@@ -3,6 +3,7 @@ rest, and a new head has the job resumed."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -25,47 +26,57 @@ from tests.e2e.drills.incidents import like, named, says
 from tests.support.ports import free_port
 
 __all__ = ["cortex"]
-pytestmark = pytest.mark.release
+pytestmark = pytest.mark.long
 ROWS = 600
 LOST, GONE = "head of the Ray lost", "head of the Ray lost, its command gone"
 TOLD_S = 60.0
 """Seconds in which Ray's own port, which is told every ten seconds, must show what a process has begun to tell."""
 
 
-def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promtool: str) -> None:
-    """The alert is asked of Ray's own port, as in Kubernetes."""
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.release)], ids=["with its machine", "alone"])
+def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promtool: str, alone: bool) -> None:
+    """The alert is asked of Ray's own port, as in Kubernetes. Alone: the command waits for the head for ``SILENT_S``, then ends.
+    With its machine: the command is there too, as in a pod, and goes after the head."""
     try:
         importlib.import_module("ray.dashboard.optional_deps")
     except ImportError as error:
         pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
     port = free_port()
-    metered = (f"--metrics-export-port={port}",)
+    metered, often = (f"--metrics-export-port={port}",), {"RAY_metrics_report_interval_ms": "2000"}
     with ground(tmp_path, cortex, "latency_ms=250", "latency_spread=0") as place:
         page = place.record.scrape(f"http://127.0.0.1:{port}/metrics", ray_io_cluster="c1", instance="head")
 
         def told(name: str) -> bool:
             return any(key.startswith(f"ray_{name}") for key in page.scrapes[-1].values)
 
-        with ray_head(*metered) as head:
+        with ray_head(*metered, **often) as head:
             place.begin(ROWS, "--concurrency", 4, "--cluster", head.address, scraped=False)
             tools.until(lambda: told("cortex_rows_expected") and told("cortex_ends_kept"), TOLD_S, "the job on Ray's port")
             place.quiet()
-            for pid, _ in below(head.pid):
-                if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"gcs_server"):
-                    os.kill(pid, signal.SIGKILL)
+            place.caused()
+            processes = [pid for pid, _ in below(head.pid)]
+            (server,) = (pid for pid in processes if _program(pid).endswith(b"gcs_server"))
+            os.kill(server, signal.SIGKILL)
             place.named(lambda status: says(named(LOST), status))
-            assert place.over(120) == 3
+            assert place.job is not None
+            for pid in (place.job.pid, *processes) if not alone else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            code = place.over(120)
+            place.caused()
+            place.named(lambda status: says(named(GONE), status))
             tools.until(lambda: not told("cortex_"), TOLD_S, "nothing is told of the job any more")
             place.caused()
             place.drill(GONE)
-            text = place.log.read_text()
-            assert "to go on: cortex resume mine" in text
-            assert "The program will terminate" not in text, "Ray ended the process"
+            if alone:
+                text = place.log.read_text()
+                assert code == 3 and "to go on: cortex resume mine" in text
+                assert "The program will terminate" not in text, "Ray ended the process"
             jobs = cortex("jobs")
             assert "interrupted: its head is lost; resumable" in jobs.out
             assert like("…no Ray answers at …: 1 job rests, nothing is lost: cortex resume mine…", jobs.err)
-        place.provider(latency_ms=50)
-        with ray_head(*metered) as again:
+        place.provider(latency_ms=5)
+        with ray_head(*metered, **often) as again:
             done = cortex("resume", "mine", "--cluster", again.address, "--api-key-file", place.key_file)
             assert done.code == 0, done.err
             tools.until(lambda: told("cortex_job_ended"), TOLD_S, "the end of the job on Ray's port")
@@ -74,6 +85,15 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
         place.seen(promtool)
 
 
+def _program(pid: int) -> bytes:
+    """Return the path of what a process runs; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    except OSError:
+        return b""
+
+
+@pytest.mark.release
 @pytest.mark.parametrize("drained", [False, True], ids=["killed", "drained for a restart"])
 def test_a_job_goes_on_by_itself_on_the_next_head(tmp_path: Path, cortex: Callable[..., Done], drained: bool) -> None:
     """As in a pod that is started again: its driver goes along with the head."""

@@ -102,11 +102,11 @@ def test_a_storm_of_429_and_the_time_after_it(place: Ground, promtool: str) -> N
 def test_a_wrong_key_and_one_that_is_put_right(place: Ground, promtool: str) -> None:
     place.provider(keys=["sk-ant-second"])
     place.begin(ROWS, "--concurrency", 8, wait=0)
-    assert place.over() == 3
+    _logged(place, "job.blocked", "error")
     place.caused()
+    assert place.over() == 3
     status = place.drill("wrong key")
     assert status["resume"] == "cortex resume mine"
-    _logged(place, "job.blocked", "error")
     _logged(place, "job.ended", "error")
     place.write_key("sk-ant-second")
     place.resume()
@@ -131,9 +131,9 @@ def test_a_cap_that_comes_near_and_is_reached(place: Ground, promtool: str) -> N
     place.begin(ROWS, "--concurrency", 1, "--max-cost", "1", "--price", "input=3,output=15", wait=20)
     place.drill("cap near")
     place.provider(latency_ms=20)
+    place.caused()
     place.set("--max-cost", "0.02")
     assert place.over() == 3
-    place.caused()
     place.drill("cap reached")
     _logged(place, "job.ended", "warning")
     place.resume("--max-cost", "100")
