@@ -359,6 +359,7 @@ class Channel:
         )
         facts["waits"] = "; ".join([*filter(None, [facts["waits"]]), *self._submissions.words()])
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        facts["unsaved_s"] = self._step_timer.unsaved_s()
         facts |= {"stopping": k.stopping, "shards": self._tool_runs.shards(k), "state": self._folder}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(number)})
 

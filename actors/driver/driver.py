@@ -30,7 +30,7 @@ from actors.messaging.inbox import ProgramLog
 from actors.messaging.servers_changed import ServersChanged
 from actors.monitoring.call_durations import CallDurations
 from actors.monitoring.deadline_monitor import DeadlineMonitor
-from actors.monitoring.stall_detector import SilenceClock, StallDetector
+from actors.monitoring.stall_detector import SilenceClock, StallDetector, unsaved_words
 from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
 from actors.ports.rows import Sink, Source
 from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, Runtime
@@ -333,7 +333,9 @@ class Driver:
             reported = facts | of_job(self._speed, facts, at_s)
             reported |= forecast(self._speed, facts, at_s, self._runtime.now_s())
             silent, slow = self._silence.words(facts, at_s), self._durations.words(facts, at_s)
-            reported["waits"] = "; ".join(filter(None, (silent or slow, facts["waits"])))
+            if unsaved := unsaved_words(facts):
+                silent = ""
+            reported["waits"] = "; ".join(filter(None, (unsaved or silent or slow, facts["waits"])))
             stalls = self._still.news(reported, self._runtime.now_s(), silent)
             for line in filter(None, (self._deadline_monitor.news(reported), *stalls)):
                 self._log(line)

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any
 
 from actors.common.units import span
+from actors.monitoring.stall_detector import unsaved_words
 
 WINDOW_S = 30.0
 """Length of the window of a mean, in seconds."""
@@ -33,6 +34,8 @@ class CallDurations:
         if facts.get("outcome") != "running" or facts.get("batches"):
             return ""
         seen = self._seen
+        if unsaved_words(facts):
+            seen.clear()  # replies wait for the journal: how long they took is not known
         last_s, _, sum_s = seen[-1] if seen else (at_s, 0, 0.0)
         seen.append((at_s, facts["attempts"] - in_flight, sum_s + in_flight * (at_s - last_s)))
         while len(seen) > 2 and seen[1][0] <= at_s - WINDOW_S:

@@ -20,6 +20,19 @@ SILENT_MAX_S = 300.0
 """Seconds after which the silence is told in any case: the mean of a job that rested meanwhile is too long."""
 
 
+UNSAVED_S = 5.0
+"""Seconds that an event may wait for the journal before this is told: replies wait for it too, and the provider is not
+silent."""
+
+
+def unsaved_words(facts: dict[str, Any]) -> str:
+    """Return for how long the oldest event has waited to be saved, if that is long; else empty."""
+    unsaved_s = facts.get("unsaved_s") or 0.0
+    if unsaved_s < UNSAVED_S or facts.get("outcome") != "running":
+        return ""
+    return f"the disk or database of the journal has not answered for {span(unsaved_s)}: replies wait to be saved"
+
+
 class SilenceClock:
     """Clock of the oldest call in flight: monotonic, so that a clock that is set changes nothing."""
 

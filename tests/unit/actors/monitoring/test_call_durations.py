@@ -50,3 +50,7 @@ def test_neither_batches_nor_ended_jobs_are_slow(other: dict[str, Any]) -> None:
 def test_few_calls_are_slow_by_chance() -> None:
     took_s = WINDOW_S / (CALLS_MIN - 1)
     assert told((60, 1, 0.1), (60, 1, took_s))[-1] == ""
+
+
+def test_calls_whose_replies_wait_for_the_journal_are_not_slow() -> None:
+    assert told((60, 4, 0.5), (60, 4, 5.0), unsaved_s=20.0) == ["", ""]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.monitoring.stall_detector import SilenceClock, StallDetector, silence_words
+from actors.monitoring.stall_detector import UNSAVED_S, SilenceClock, StallDetector, silence_words, unsaved_words
 
 BEGAN_S = 1_000.0
 
@@ -49,3 +49,19 @@ def test_it_is_logged_once_and_so_is_its_end() -> None:
     assert len(lines) == 2
     assert lines[0].startswith("waits: no reply for 11.0 s to the oldest of 4 calls in flight")
     assert lines[1] == "calls are answered again: the job goes on"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"unsaved_s": UNSAVED_S - 0.1}, ""),
+        (
+            {"unsaved_s": 85.0},
+            "the disk or database of the journal has not answered for 1 min 25 s: replies wait to be saved",
+        ),
+        ({"unsaved_s": 85.0, "outcome": "partial"}, ""),
+        ({}, ""),
+    ],
+)
+def test_replies_that_wait_for_the_journal_are_no_silence_of_the_provider(other: dict[str, Any], told: str) -> None:
+    assert unsaved_words(facts(**other)) == told
