@@ -18,6 +18,8 @@ SURE_S = 2.0
 STILL_S = 20.0
 """Seconds of observation without a result before a job is said to stand still: a first answer of a large model, or a
 pool that begins with two permits, takes some seconds."""
+RESULTS_MIN = 10
+"""Results from which a rate is known before that: the first few come at the pace of a pool that still grows."""
 
 
 class ThroughputEstimator:
@@ -58,8 +60,8 @@ class ThroughputEstimator:
         """Return the recent rate per second; None while it is not known, 0 for a job that stands still."""
         if not self.sure(at_s):
             return None
-        rate = self.per_s(at_s)
-        return rate if rate or at_s - self._seen[0][0] >= STILL_S else None
+        (from_s, from_), (_, done) = self._seen[0], self._seen[-1]
+        return self.per_s(at_s) if at_s - from_s >= STILL_S or done - from_ >= RESULTS_MIN else None
 
 
 def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:

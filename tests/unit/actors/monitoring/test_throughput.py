@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.monitoring.throughput import STILL_S, SURE_S, WINDOW_S, ThroughputEstimator, forecast, of_job
+from actors.monitoring.throughput import RESULTS_MIN, STILL_S, SURE_S, WINDOW_S, ThroughputEstimator, forecast, of_job
 
 
 def _watched(*seen: tuple[float, int]) -> ThroughputEstimator:
@@ -58,7 +58,9 @@ def test_the_rest_is_foretold_once_there_is_something_to_go_by():
         ([(0.0, 0), (STILL_S - 1, 0)], STILL_S - 1, None),
         ([(0.0, 0), (STILL_S, 0)], STILL_S, True),
         ([(0.0, 7), (STILL_S, 7)], STILL_S, True),  # a resumed job
-        ([(0.0, 0), (SURE_S, 1)], SURE_S, False),
+        ([(0.0, 0), (SURE_S, RESULTS_MIN - 1)], SURE_S, None),  # a pool that still grows
+        ([(0.0, 0), (SURE_S, RESULTS_MIN)], SURE_S, False),
+        ([(0.0, 0), (STILL_S, 1)], STILL_S, False),
         ([(0.0, 0), (10.0, 100), *((10.0 + t, 100) for t in range(1, 41))], 50.0, True),
     ],
 )
