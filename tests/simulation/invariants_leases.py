@@ -23,6 +23,7 @@ from policies.failures.breaker import BreakerState
 from policies.failures.route_choice import pool_name, route_name
 from tests.simulation.invariants import JobWatch, Observer, Watch
 from tests.simulation.lease_books import Held, Out
+from tests.simulation.loop import LIFE
 
 GRACE_S = 10.0
 """Seconds beyond its timeout that a call may be under way: the branch's grace period, and delivery."""
@@ -60,6 +61,8 @@ class LeasesWatch(Observer):
         """By job: latest end of its lease, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
         """By job: time until which it may begin calls, as the job counts it."""
+        self._owner: dict[str, Any] = {}
+        """By job: incarnation of the channel that may write its journal. One that is only thought dead may be it."""
         self._granter: dict[str, str] = {}
         """By job: the cortex that answered its channel last. Grants of earlier ones are not accepted any more."""
         self._arrived: dict[tuple[str, int, str, str], int] = {}
@@ -398,8 +401,7 @@ class LeasesWatch(Observer):
         """The answer to a claim has reached the channel: its lease counts from the time of the claim."""
         grants = _grants.decode(value)
         for grant in {grant.job: grant for grant in grants}.values():
-            life = self._world.lives.get(f"channel:{spoken_for(grant.job)}")
-            if life is message.life:
+            if self._owner.get(spoken_for(grant.job)) is message.life:
                 until_s = message.sent_s + grant.for_s
                 self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
                 self._heeds(grant.job, grant.cortex)
@@ -418,6 +420,7 @@ class LeasesWatch(Observer):
 
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
+        self._owner[job] = LIFE.get(None)
         for table in (self._lease_s, self._granter):
             for name in [name for name in table if spoken_for(name) == job]:
                 del table[name]  # type: ignore[attr-defined]

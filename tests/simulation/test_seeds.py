@@ -23,7 +23,7 @@ FAILED_ONCE = [
     95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329, 200173, 200886, 201232, 201911,
     400006, 400019, 501061, 501481, 501484, 501600, 522247, 710084, 802661, 803249, 805041, 806198, 807849,
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
-    2004705, 2007871, 2011007, 2013043, 3004483, 3005551,
+    2004705, 2007871, 2011007, 2013043, 3004483, 3005551, 5001481, 5001915,
 ]  # fmt: skip
 
 
@@ -87,7 +87,8 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     it gave half an hour to rows that are all refused, while an account that was blocked is tested once a minute.
     1600354, 817516: it counted the permits of a channel that had ended for good. 815631: it took away
     the journal of a job that had ended. 3004483: it let a refusal hold all calls though refusals did not follow load. 3005551: it missed the
-    limit of a cortex whose successor had granted nothing yet. 816304, 817300: it took a permit that begins nothing for one that does.
+    limit of a cortex whose successor had granted nothing yet. 5001481, 5001915: it missed the lease of a channel that was
+    only thought dead and kept its journal. 816304, 817300: it took a permit that begins nothing for one that does.
     """
     verdict = live(seed)
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
