@@ -88,6 +88,16 @@ def test_an_unknown_model_is_named_and_fails_no_row(cortex) -> None:
     assert "credit" not in done.err and "anthropic" not in done.err.lower()
 
 
+def test_a_key_that_may_not_do_it_is_not_only_to_be_set_again(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    said = "Request not allowed from your IP address"
+    refused = http({"type": "error", "error": {"type": "permission_error", "message": said}}, 403)
+    with served(lambda asked: refused) as server:
+        done = cortex(*JOB, "--base-url", server.url, "--model", "m", "--api", "messages")
+    assert f"unauthorised: {said}; no row failed: set the key of that server in CORTEX_SERVER_KEY" in done.err
+    assert "if the key is right, allow it at the provider what it may not do; then resume" in done.err
+
+
 def test_the_doctor_agrees(cortex, monkeypatch) -> None:
     with served(lambda asked: http({"data": []}) if asked.target == "/v1/models" else _open(asked)) as server:
         done = cortex("doctor", "--base-url", server.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from shlex import quote
 from typing import Any
@@ -52,6 +53,11 @@ _ADVICE = {
 }
 """Advice by the first word of the reason for which a job stopped. A reason about a cap names the command to continue.
 """
+
+_RIGHTS = re.compile(r"\b(?:allow(?:ed|list)?|permi(?:t|ssion)|forbidden|region|country|IP (?:address|not))", re.I)
+"""Words for a key that is known and may not do something (403): Anthropic's `permission_error`, "Request not allowed"
+(https://platform.claude.com/docs/en/api/errors); OpenAI's "Country, region, or territory not supported" and "IP not
+authorized" (https://platform.openai.com/docs/guides/error-codes)."""
 
 _AWAITS = "waits for an answer"
 
@@ -286,7 +292,8 @@ def _advice(text: str, route: str) -> str:
     endpoint = _endpoint(route)
     rehearsal = of_endpoint(endpoint).by_model  # it says what the provider would
     opens = row_of(DEFAULT).how_to_open if rehearsal else how_to_open(endpoint)
-    return "no row failed" + (f"; after that {_RESUME}" if opens in text else f": {opens}, {_ONE_FIRST}")
+    rights = "; if the key is right, allow it at the provider what it may not do;" if _RIGHTS.search(text) else ","
+    return "no row failed" + (f"; after that {_RESUME}" if opens in text else f": {opens}{rights} {_ONE_FIRST}")
 
 
 def _endpoint(route: str) -> str:
