@@ -351,6 +351,8 @@ def _measure_wide_prompts(waiting: Waiting) -> None:
         return
     n, m = lengths.n / lengths.count, lengths.m / lengths.count
     around = _all_differences(waiting)
+    if around.nn <= EVEN * (n + 1) ** 2 * around.count:
+        return  # answers have one length, which tells nothing of the time of their tokens
     if around.count < WIDE_ANSWERS or PROMPT_WEIGHT**2 * (lengths.mm / lengths.count - m * m) <= (WIDE * n) ** 2:
         return
     fit = _fit(around, lengths)
