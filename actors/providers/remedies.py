@@ -56,6 +56,14 @@ def for_address(url: str, otherwise: str = "") -> str:
     return otherwise
 
 
+def absent_model(message: str, name: str) -> str:
+    """Return what is wrong where a server says only that it is about this model; empty for any other message.
+
+    Anthropic: ``model: NAME``, with the type ``not_found_error`` (https://platform.claude.com/docs/en/api/errors).
+    """
+    return f"there is no model {name}" if name and message == f"model: {name}" else ""
+
+
 def has_remedy(message: str) -> bool:
     """Return whether the message of a blocked route says already what to do, so that no general advice is due."""
     return _NAMED.search(message) is not None

@@ -17,7 +17,18 @@ import msgspec
 
 from actors.providers.credentials.credential import without_password
 from actors.providers.registry import Provider
-from actors.providers.remedies import ADDRESS, CLOSED, LIMIT, MODEL, NO_TLS, PAGE, PROXY_NO_TLS, TLS, for_address
+from actors.providers.remedies import (
+    ADDRESS,
+    CLOSED,
+    LIMIT,
+    MODEL,
+    NO_TLS,
+    PAGE,
+    PROXY_NO_TLS,
+    TLS,
+    absent_model,
+    for_address,
+)
 from actors.providers.transport.body import NO_HTTP, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.response_headers import retry_after_s
@@ -146,8 +157,7 @@ class FailureReader:
 
     def naming_model(self, failure: Failure, body: bytes) -> Failure:
         """Return a failure of a call, with the model of its request where the server says that it does not have it, and
-        not which; and with what is wrong where the server says only which (Anthropic: ``model: NAME``, with the type
-        ``not_found_error``, https://platform.claude.com/docs/en/api/errors)."""
+        not which; and with what is wrong where the server says only which."""
         if MODEL not in failure.message:
             return failure
         try:
@@ -155,8 +165,8 @@ class FailureReader:
         except msgspec.DecodeError:
             return failure
         said = failure.message.removesuffix(f": {MODEL}")
-        if name and said == f"model: {name}":
-            return msgspec.structs.replace(failure, message=self.line(f"there is no model {name}", MODEL))
+        if absent := absent_model(said, name):
+            return msgspec.structs.replace(failure, message=self.line(absent, MODEL))
         if not name or name in failure.message:
             return failure
         return msgspec.structs.replace(failure, message=self.line(f"model {name}: {said}", MODEL))

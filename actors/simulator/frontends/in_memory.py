@@ -8,6 +8,7 @@ from typing import Final
 
 from actors.providers.messages.rate_limit_headers import rate_limits
 from actors.providers.messages.vocabulary import classified
+from actors.providers.remedies import MODEL, absent_model
 from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 from actors.simulator.faults import ErrorResponse
@@ -137,9 +138,12 @@ class SimulatedModel:
 def failure_of(refusal: ErrorResponse) -> Failure:
     """Return the failure for an error response of the provider."""
     kind, remedy = classified(refusal.status, refusal.error_type, refusal.message, refusal.error_code)
+    said = refusal.message.rstrip(".") if remedy else refusal.message
+    if remedy == MODEL:
+        said = absent_model(said, said.removeprefix("model: ")) or said  # the provider names the model of the request
     return Failure(
         kind=kind,
-        message=f"{refusal.message.rstrip('.')}: {remedy}" if remedy else refusal.message,
+        message=f"{said}: {remedy}" if remedy else said,
         status=refusal.status,
         error_type=refusal.error_type,
         retry_after_s=None if refusal.retry_after_s is None else float(refusal.retry_after_s),
