@@ -72,7 +72,8 @@ class Cortex:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._nodes: tuple[tuple[str, ...], int] = ((), 0)
         self._again = False
-        """True if an earlier incarnation may have known nodes that were lost, or have gone with one."""
+        """True if an earlier incarnation may have known nodes that were lost, or have gone with one, and the cluster
+        has not yet said which."""
         self._room = (0, 0)
         self._watch_task: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
@@ -363,12 +364,13 @@ class Cortex:
             _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
             return
         hosts = self._overview.hosts = self._runtime.hosts()
-        if found != self._nodes:
+        lost = await self._lost() if self._again else {}
+        self._again = lost is None
+        if found != self._nodes or lost:
             ended = await self._ended(set(self._nodes[0]) - set(found[0]))
-            lost = await self._lost() if self._again and not self._nodes[0] else {}
             self._nodes = found
             at_s, now_s = self._runtime.monotonic_s(), self._runtime.now_s()
-            self._step(protocol.NodesChanged(at_s, *found, hosts, ended, now_s, lost))
+            self._step(protocol.NodesChanged(at_s, *found, hosts, ended, now_s, lost or {}))
 
     async def _ended(self, gone: set[str]) -> tuple[str, ...]:
         """Return those of the nodes that were ended on purpose; none if that is not known."""
@@ -379,15 +381,15 @@ class Cortex:
             _log.debug("the cluster does not say how nodes ended: %s", type(error).__name__)
             return ()
 
-    async def _lost(self) -> dict[str, tuple[str, float]]:
-        """Return the nodes that were lost lately, which the earlier incarnation can tell no more; none if that is not
+    async def _lost(self) -> dict[str, tuple[str, float]] | None:
+        """Return the nodes that were lost lately, which the earlier incarnation can tell no more; None if that is not
         known."""
         try:
             async with asyncio.timeout(NODES_S):
                 return await self._runtime.lost_nodes(self._runtime.now_s() - LOST_S)
         except Exception as error:  # any error of Ray while its head is unavailable
             _log.debug("the cluster does not say which nodes were lost: %s", type(error).__name__)
-            return {}
+            return None
 
     async def _make_room(self) -> None:
         """Request cores for the members that would have work: the cores there are bound how many are started."""

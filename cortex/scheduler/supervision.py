@@ -416,13 +416,17 @@ def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> No
 
     A node that begins again has another name on the same host.
     """
-    for name, (host, at_s) in event.lost.items():
-        state.lost[name] = LostNode(host or name, state.at_s - max(0.0, event.now_s - at_s), at_s)
-    new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes and not event.lost}
+    new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes}
     for name, host in new.items():
         back = [lost for lost, told in state.lost.items() if lost == name or (host and told.host == host)]
         for lost in back[:1]:
             del state.lost[lost]
+    if event.lost:  # told at the first look or a later one; a node that is back is not among them
+        before = {
+            name: LostNode(host or name, state.at_s - max(0.0, event.now_s - at_s), at_s)
+            for name, (host, at_s) in event.lost.items() if name not in state.nodes
+        }  # fmt: skip
+        state.lost = dict(sorted((state.lost | before).items(), key=lambda each: each[1].at_s))
     for name in sorted(gone):
         if not state.nodes[name].drained and name not in event.ended:
             state.lost[name] = LostNode(state.nodes[name].host or name, state.at_s, event.now_s)

@@ -72,6 +72,24 @@ def test_a_cortex_that_begins_again_tells_the_node_that_it_was_lost_with_and_a_f
     act(play)
 
 
+def test_a_cortex_that_begins_again_asks_for_the_lost_nodes_until_it_is_answered() -> None:
+    """The head may be busy just then: one silence, and nobody told of the loss."""
+
+    async def play(world: World) -> None:
+        world.living, world.lost = ("a",), None
+        cortex = world.start(again=True)
+        await cortex.begin(True)
+        for _ in range(2):
+            assert (await cortex.status())["lost"] == {}
+        world.lost = {"b": world.now_s() - 3.0}
+        assert (await cortex.status())["lost"] == {"b": {"host": "pod-b", "at_s": world.now_s() - 3.0}}
+        world.lost = {"c": world.now_s()}
+        assert (await cortex.status())["lost"].keys() == {"b"}, "from then on it sees for itself"
+        await cortex.close()
+
+    act(play)
+
+
 def test_a_memo_from_before_an_order_to_forget_is_not_given_back() -> None:
     async def play(world: World) -> None:
         world.start()

@@ -96,8 +96,8 @@ class World:
         """Nodes; None: the cluster does not tell."""
         self.ended: set[str] = set()
         """Nodes that were ended on purpose."""
-        self.lost: dict[str, float] = {}
-        """Unix times of nodes that were lost while no cortex lived."""
+        self.lost: dict[str, float] | None = {}
+        """Unix times of nodes that were lost while no cortex lived; None: the cluster does not tell."""
         self.wanted_room: list[tuple[int, int]] = []
         self.notes = LocalNotes()
         self.telemetry = NullObserver()
@@ -129,6 +129,8 @@ class World:
         return tuple(sorted(self.ended & set(names)))
 
     async def lost_nodes(self, since_s: float) -> dict[str, tuple[str, float]]:
+        if self.lost is None:
+            raise ConnectionError("the head is busy")
         return {name: (f"pod-{name}", at_s) for name, at_s in self.lost.items() if at_s >= since_s}
 
     def hosts(self) -> dict[str, str]:

@@ -53,6 +53,21 @@ def test_a_scheduler_that_begins_again_tells_what_was_lost_before_for_the_rest_o
     assert _lost(town) == {"c": "c"}
 
 
+def test_what_was_lost_before_may_be_told_after_the_first_look() -> None:
+    town = _town("a", "b", "c")
+    town.after(9.0)
+    _change(town, "a", "b")
+    town.after(9.0)
+    before = {"x": ("pod-x", UNIX_S - 60), "c": ("pod-c", UNIX_S + 9), "b": ("pod-b", UNIX_S + 18)}
+    hosts = {name: f"pod-{name}" for name in "abd"}
+    town.tell(NodesChanged(town.at_s, ("a", "b", "d"), 0, hosts, (), UNIX_S + town.at_s, before))
+    assert list(_lost(town)) == ["x", "c"], "the earliest first; b, which the last look found alive, is told at the next"
+    _change(town, "a", "d", on="pod-c")
+    assert list(_lost(town)) == ["x", "c", "b"]
+    town.tell(NodesChanged(town.at_s, ("a", "d", "e"), 0, {"e": "pod-c"}, (), UNIX_S + town.at_s, {"y": ("", UNIX_S)}))
+    assert list(_lost(town)) == ["x", "y", "b"], "c is back, and the answer came in the same moment"
+
+
 def test_a_node_without_a_host_is_told_by_its_own_name() -> None:
     town = Town(settings(10))
     town.tell(NodesChanged(town.at_s, ("a", "b")))
