@@ -206,6 +206,7 @@ def _age() -> None:
 def test_a_drain_of_a_job_whose_channel_is_gone_is_kept_until_a_resume_by_hand(cortex, stops):
     found, me = _cut_off(cortex, *stops), getpass.getuser()
     assert [each.job for each in found.look()] == ["mine"], "`cortex tend` would begin it again"
+    assert ": drained" not in cortex("jobs").out
     done = cortex("drain", "mine")
     assert (done.code, done.said()[-1]) == (0, "to go on: cortex resume mine")
     assert "no channel of job mine answers: the drain is kept in its journal" in done.err

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds, last_failed, why
+from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds, is_drained_by_a_user, last_failed, why
 from actors.common.process_owner import stopped
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
@@ -33,7 +33,7 @@ def state_words(status: JobStatus) -> str:
     """Return the state of a job in a few words."""
     if status.forgotten:
         return f"{status.outcome}, forgotten"
-    if status.outcome in ("partial", "interrupted") and str(status.facts["why"]).startswith("drain: by "):
+    if status.outcome in ("partial", "interrupted") and is_drained_by_a_user(status):
         return f"{status.outcome}: drained, resumable"
     lost = status.facts.get("head_lost") and status.outcome == "interrupted"
     return HEAD_LOST if lost else STATES.get(status.outcome, status.outcome)

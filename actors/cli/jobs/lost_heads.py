@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from actors.cli.jobs.rendering import JobStatus
+from actors.cli.jobs.rendering import JobStatus, is_drained_by_a_user
 from actors.cluster.node_watchdog import SILENT_S
 from actors.history.catalog import last_owner
 from actors.history.job_facts import is_attended
 from actors.journal.journal import StateFolder
 from actors.journal.state_folder import advised
 from actors.ports.runtime import ClusterError
-from cortex.state.events import NODE_ENDED
 
 
 class LostHeads:
@@ -24,8 +23,10 @@ class LostHeads:
         """Mark a detached job as interrupted if its cluster no longer runs, and say of one that is interrupted whether
         its head or its channel is gone; of a job whose command still lives, tell what that waits for."""
         owner = last_owner(self._folder, job) if standing.outcome in ("detached", "running", "interrupted") else None
-        if owner is None or owner.ends_with_its_driver or _is_drained_by_a_user(standing):
+        if owner is None or owner.ends_with_its_driver:
             return
+        if standing.outcome == "interrupted" and is_drained_by_a_user(standing):
+            return  # `cortex tend` leaves it, whatever became of its cluster
         if owner.cluster not in self._errors:
             self._errors[owner.cluster] = _head_error(owner.cluster)
         error = self._errors[owner.cluster]
@@ -51,12 +52,6 @@ class LostHeads:
             + f", or {advised(self._folder, 'tend')} for all that need no person"
             for error, names in self._resting.items()
         ]
-
-
-def _is_drained_by_a_user(standing: JobStatus) -> bool:
-    """Return whether a job that nothing runs shall rest: ``cortex tend`` leaves it, whatever became of its cluster."""
-    how, _, by = str(standing.facts["why"]).partition(": by ")
-    return standing.outcome == "interrupted" and how == "drain" and by != NODE_ENDED
 
 
 def _head_error(cluster: str) -> str:

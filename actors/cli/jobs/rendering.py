@@ -19,6 +19,7 @@ from actors.providers.registry import DEFAULT, api_at, how_to_open, of_endpoint,
 from actors.providers.remedies import MODEL, has_remedy
 from cortex.admission.pauses import ALIKE, UNREADABLE
 from cortex.flows.context import APPROVAL
+from cortex.state.events import NODE_ENDED
 from policies.failures.failure import FailureKind
 
 FIELDS = (
@@ -245,6 +246,13 @@ def size_text(size_bytes: int) -> str:
         if size_bytes < 999.5 * above:
             return f"{size_bytes / above:.3g} {unit}"
     return f"{size_bytes / 1e12:.3g} TB"
+
+
+def is_drained_by_a_user(status: JobStatus) -> bool:
+    """Return whether a job that does not run was drained, and not for the end of its node: only a person goes on with
+    it."""
+    how, _, by = str(status.facts["why"]).partition(": by ")
+    return how == "drain" and bool(by) and by != NODE_ENDED
 
 
 def why(status: JobStatus) -> str:
