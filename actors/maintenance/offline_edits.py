@@ -29,24 +29,29 @@ from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 
-def amend(folder: StateFolder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+def amend(
+    folder: StateFolder, job: str, batch_of: Callable[[int, State], list[events.Event]], goes_on: bool = False
+) -> State:
     """Take the job's epoch, append the events of ``batch_of(epoch, k)`` as a turn, and return K. Raises
     ``StoreError``.
+
+    ``goes_on``: the owner of its latest run remains, so that whatever goes on with the job by itself still does.
     """
     try:
         with folder.hold(job):
             source = folder.journal(job)
             try:
-                return _amended(source, batch_of)
+                return _amended(source, batch_of, goes_on)
             finally:
                 source.close()
     except JobHeld:
         raise StoreError(in_use_message(folder, job)) from None
 
 
-def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]], goes_on: bool) -> State:
     idle_s = source.idle_s()
-    epoch = source.take_epoch(owner_record(this_owner("inline")))
+    owner = source.meta("owner") if goes_on else None
+    epoch = source.take_epoch(owner or owner_record(this_owner("inline")))
     ended = final_state.read(source)
     if ended is not None and final_state.stands(ended.k.outcome, batch := batch_of(epoch, ended.k)):
         turn = _turn(source, idle_s, ended.k, batch)
@@ -143,7 +148,7 @@ def set_limits(folder: StateFolder, job: str, who: str, limits: Limits) -> State
     def setting(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
 
-    return amend(folder, job, setting)
+    return amend(folder, job, setting, goes_on=True)
 
 
 def answer(folder: StateFolder, job: str, who: str, answers: dict[str, Any]) -> State:
@@ -152,7 +157,7 @@ def answer(folder: StateFolder, job: str, who: str, answers: dict[str, Any]) -> 
     def answering(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), *(events.AnswerGiven(who, name, value) for name, value in answers.items())]
 
-    return amend(folder, job, answering)
+    return amend(folder, job, answering, goes_on=True)
 
 
 def copy_results(

@@ -222,6 +222,14 @@ def test_a_drain_of_a_job_whose_channel_is_gone_is_kept_until_a_resume_by_hand(c
     assert not last_state(_folder(), "mine").stopping
 
 
+def test_bounds_set_after_the_head_was_lost_keep_nobody_from_going_on_with_the_job(cortex):
+    found = _cut_off(cortex)
+    assert cortex("set", "mine", "--priority", 3).said()[-1] == "the job does not run: cortex resume mine"
+    _age()
+    assert [each.job for each in found.look()] == ["mine"]
+    assert last_state(_folder(), "mine").terms.limits.priority == 3
+
+
 @pytest.mark.parametrize("asked", ["before its head was lost", "after"])
 def test_a_job_that_is_drained_while_its_shards_are_away_says_so_and_is_not_begun_again(cortex, asked):
     """It has no outcome: it knows none of its shards."""

@@ -261,6 +261,8 @@ def _passed_already(k: State) -> str:
 def what_now(folder: StateFolder, job: str, k: State) -> str:
     """Return a line on how to continue a job that no process runs; empty if one does."""
     status = standing_of(folder, job, k)
+    if status.outcome == "detached" and folder.is_attended(job) is False:
+        status.facts["outcome"] = "interrupted"  # what was just written has begun its channel's lease anew
     return f"the job does not run: {status.resume}" if status.resume and status.outcome != "detached" else ""
 
 
