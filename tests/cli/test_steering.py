@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from actors.cli.control import steer
 from actors.cli.jobs.resting import RestingJobs
 from actors.common.process_owner import this_owner
 from actors.driver import control_note
@@ -222,6 +223,40 @@ def test_a_drain_of_a_job_whose_channel_is_gone_is_kept_until_a_resume_by_hand(c
     assert not last_state(_folder(), "mine").stopping
 
 
+@pytest.mark.parametrize("silent", ["its head", "its channel, while it drains"])
+def test_a_channel_that_lives_but_does_not_answer_from_here_is_not_fenced(cortex, silent, monkeypatch):
+    """Its calls in flight were paid, and their replies come to it alone."""
+    reason, stops = " (no Ray answers at 127.0.0.1:1", ()
+    if silent != "its head":
+        reason, stops = ": look at `cortex status mine`", (events.Stopped("ann", "drain"),)
+        monkeypatch.setattr(steer, "_send_to_channel", _unanswered)
+    _cut_off(cortex, *stops, more=("--shards", 2))
+    folder = _folder()
+    before = len(_set_events())
+    with folder.attend("mine"), closing(folder.journal("mine")) as channel:
+        channel.take_epoch(channel.meta("owner"))
+        for command in (("drain", "mine"), ("set", "mine", "--priority", 3)):
+            done = cortex(*command)
+            (line,) = done.said()
+            assert done.code == 1
+            assert line.startswith(f"the channel of job mine lives, but does not answer from here{reason}")
+            assert line.endswith("give the command again, or on a machine of 127.0.0.1:1")
+        channel.set_meta("fenced", b"no")
+    k = last_state(folder, "mine")
+    assert (k.outcome, k.stopped_by, len(_set_events())) == ("", "ann" if stops else "", before)
+
+
+async def _unanswered(*asked: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_channel_that_does_not_answer_keeps_nobody_from_ending_a_job_or_from_steering_one_that_rests(cortex, drained):
+    _cut_off(cortex, *([events.Stopped("ann", "drain")] if drained else []))
+    with _folder().attend("mine"):
+        assert cortex(*(("set", "mine", "--priority", 3) if drained else ("cancel", "mine"))).code == 0
+
+
 def test_bounds_set_after_the_head_was_lost_keep_nobody_from_going_on_with_the_job(cortex):
     found = _cut_off(cortex)
     assert cortex("set", "mine", "--priority", 3).said()[-1] == "the job does not run: cortex resume mine"
@@ -236,11 +271,11 @@ def test_a_job_that_is_drained_while_its_shards_are_away_says_so_and_is_not_begu
     me = getpass.getuser()
     found = _cut_off(cortex, *([events.Stopped(me, "drain")] if asked != "after" else []), more=("--shards", 2))
     assert [each.job for each in found.look()] == ["mine"] * (asked == "after")
-    if asked == "after":
-        assert cortex("drain", "mine").code == 0
-        _age()
+    done = cortex("drain", "mine")
+    assert (done.code, "the drain is kept in its journal" in done.err) == (0, asked == "after")
+    _age()
     k = last_state(_folder(), "mine")
-    assert (k.outcome, k.stopping) == ("", "drain") and found.look() == []
+    assert (k.outcome, k.stopping) == ("", "drain") and found.look() == RestingJobs(_folder()).look() == []
     assert f"why       drained by {me}" in cortex("status", "mine").out
     listed = cortex("jobs")
     assert "interrupted: drained, resumable" in listed.out and "tend" not in listed.err

@@ -62,7 +62,7 @@ def cancel(job: str, options: Options) -> int:
             standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel"
         )
     left: list[tuple[int, str]] = []
-    if not send_to_run(folder, job, "cancel") and not send_to_cluster(folder, job, _stopping("cancel")):
+    if not send_to_run(folder, job, "cancel") and not send_to_cluster(folder, job, _stopping("cancel"), by_force=True):
         k = last_state(folder, job)
         if k.outcome not in OVER:
             left = [(made.route, made.name) for made in k.submissions.values() if made.name]
@@ -164,10 +164,10 @@ def _drained(job: str, options: Options) -> int:
 
 
 def _goes_on_by_itself(folder: StateFolder, job: str, k: State) -> bool:
-    """Return whether a job whose channel does not answer may go on without a person: by Ray, which starts the channel
-    again, by a head that is back, or by ``cortex tend``."""
+    """Return whether a job whose channel is gone may go on without a person: by Ray, which starts the channel again, by
+    a head that is back, or by ``cortex tend``."""
     owner = last_owner(folder, job)
-    return owner is not None and not owner.ends_with_its_driver and (not k.outcome or was_cut_off(k))
+    return owner is not None and not owner.ends_with_its_driver and was_cut_off(k)
 
 
 def _rests(folder: StateFolder, job: str, k: State, options: Options, text: str) -> int:
@@ -308,17 +308,32 @@ def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:
         control_note.obeyed(folder, job)
 
 
-def send_to_cluster(folder: StateFolder, job: str, send: Sender) -> bool:
+def send_to_cluster(folder: StateFolder, job: str, send: Sender, by_force: bool = False) -> bool:
     """Send a message to the channel of a job that runs in a cluster without a driver. Return False if there is no
-    channel."""
+    channel; with ``by_force``, also if it does not answer.
+
+    Raises ``CommandError`` for a channel that lives and does not answer: an event that is written to its journal beside
+    it would fence it, and lose its paid calls in flight.
+    """
     owner = last_owner(folder, job)
-    if owner is None or owner.cluster in ("inline", "local", "child"):
+    if owner is None or owner.ends_with_its_driver:
         return False
+    unreachable = ""
     try:
-        return asyncio.run(_send_to_channel(job, owner.cluster, send))
+        if asyncio.run(_send_to_channel(job, owner.cluster, send)):
+            return True
     except ClusterError as error:
-        print_error(f"{error}; actors that may still run there can no longer write to this job")
-        return False
+        unreachable = str(error)
+    if not by_force and folder.is_attended(job) and not last_state(folder, job).outcome:
+        reason = f" ({unreachable})" if unreachable else ""
+        raise CommandError(
+            f"the channel of job {job} lives, but does not answer from here{reason}: look at "
+            f"`{advised(folder, 'status', job)}`, and give the command again, or on a machine of {owner.cluster}",
+            FAILED,
+        )
+    if unreachable:
+        print_error(f"{unreachable}; actors that may still run there can no longer write to this job")
+    return False
 
 
 async def _send_to_channel(job: str, cluster: str, send: Sender) -> bool:
