@@ -115,11 +115,12 @@ def cancel(folder: StateFolder, job: str, who: str) -> State:
 
 
 def drain(folder: StateFolder, job: str, who: str) -> State:
-    """Let a job rest whose channel is gone or does not answer, its shards first: the next channel would know nothing of
-    an order that stands in no journal. The epoch is taken, so a channel that lives all the same is fenced. Raises
-    ``StoreError``.
+    """Let a job rest whose channel is gone, its shards first: the next channel would know nothing of an order that
+    stands in no journal. The epoch is taken, so a channel that lives all the same is fenced. Raises ``StoreError``.
 
-    A job whose shards or message batches are under way gets no outcome by this, since only a channel can look at them.
+    A job whose shards, other child jobs or tool runs are under way gets no outcome by this, since only a channel can
+    look at them. Message batches keep no job from its outcome: they stay with the provider. Child jobs that are no
+    shards are not drained: they begin again only with the job itself.
     """
     for name in shards_in(folder, job):
         if folder.has(name) and not last_state(folder, name).outcome:
