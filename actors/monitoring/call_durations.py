@@ -21,8 +21,8 @@ CALLS_MIN = 10
 """Calls that must have been answered in a window for it to count: fewer are long or short by chance."""
 LOOKS_MIN = 20
 """Looks of a window at which calls must have been in flight for it to count. The number in flight is known at the looks
-alone: the share of time in which a call is in flight, estimated from 60 looks of which 20 find one, has a standard error
-of 18 % (binomial), but of 40 % where 6 find one."""
+alone: the share of time in which a call is in flight, estimated from 60 looks of which 20 find one, has a standard
+error of 18 % (binomial), but of 39 % where 6 find one."""
 
 
 class _Look(NamedTuple):
