@@ -188,3 +188,15 @@ def test_yaml_is_well_formed():
     assert [name for name in re.findall(r"Cortex\w+", blocks[3]) if f"- alert: {name}\n" not in alerts] == []
     for name in re.findall(r"k8s/[\w./-]+\.(?:json|yaml)\b", PAGES["observing.md"]):
         assert (ROOT / name).exists(), name
+
+
+def test_an_alert_about_a_job_holds_back_alerts_about_that_job_alone():
+    """A blocked account says nothing about the breakers of other providers, nodes and tools."""
+    rules = yaml.safe_load((ROOT / "k8s" / "prometheus" / "cortex-rules.yaml").read_text())["groups"][0]["rules"]
+    of_job = {each["alert"] for each in rules if "$labels.cortex_job_id" in each.get("annotations", {}).get("summary", "")}
+    inhibitions = yaml.safe_load(_blocks("observing.md", "yaml")[3])["inhibit_rules"]
+    assert len(inhibitions) == 3 and len(of_job) > 5
+    for each in inhibitions:
+        sources, targets = (set(re.findall(r"Cortex\w+", str(each[side]))) for side in ("source_matchers", "target_matchers"))
+        if sources & of_job:
+            assert targets <= of_job and "cortex_job_id" in each["equal"], each
