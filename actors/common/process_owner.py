@@ -56,14 +56,18 @@ def process_started(pid: int) -> str:
 
 
 def stopped(owner: Owner) -> str:
-    """Return the words for a driver that a signal has stopped (SIGSTOP, Ctrl-Z, a debugger): it lives, and does nothing
-    until SIGCONT (states T and t of /proc/PID/stat, proc(5)). Empty if it is not, or this machine cannot tell."""
+    """Return the words for a driver that lives and does nothing: a signal has stopped it (SIGSTOP, Ctrl-Z) until
+    SIGCONT, or a debugger holds it until the debugger lets it go, and SIGCONT changes nothing (states T and t of
+    /proc/PID/stat, proc(5); ptrace(2), "Ptrace-stopped tracees"). Empty if it is neither, or this machine cannot tell.
+    """
     try:
         state = Path(f"/proc/{owner.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):
         return ""
     if state not in ("T", "t") or owner.host != socket.gethostname() or not alive(owner):
         return ""
+    if state == "t":
+        return "held by a debugger: it goes on when the debugger lets it go"
     return f"stopped by a signal: `kill -CONT {owner.pid}` lets it go on"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -36,6 +37,20 @@ def test_a_process_stopped_by_a_signal_is_told_and_no_other() -> None:
             child.send_signal(signal.SIGCONT)
             child.communicate(b"\n")
     assert stopped(owner) == "", "it has ended"
+
+
+def test_a_process_held_by_a_debugger_is_told_as_such_since_no_signal_lets_it_go_on() -> None:
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        owner = msgspec.structs.replace(this_owner("inline"), pid=child.pid, started=process_started(child.pid))
+        try:
+            if ptrace(16, child.pid, None, None):  # PTRACE_ATTACH of sys/ptrace.h
+                pytest.skip(f"no process may be traced here: {os.strerror(ctypes.get_errno())}")
+            os.waitpid(child.pid, os.WUNTRACED)
+            assert stopped(owner) == "held by a debugger: it goes on when the debugger lets it go"
+            ptrace(17, child.pid, None, None)  # PTRACE_DETACH
+        finally:
+            child.communicate(b"\n")
 
 
 def test_a_status_says_that_its_process_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

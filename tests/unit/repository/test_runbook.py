@@ -30,7 +30,7 @@ def test_each_incident_has_a_drill_of_make_e2e() -> None:
 
 
 OTHER_CAUSES = (
-    "calls are slow: one takes", "stopped by a signal: `kill -CONT", "paced by", "it is whole again at",
+    "calls are slow: one takes", "stopped by a signal: `kill -CONT", "held by a debugger", "paced by", "it is whole again at",
     "there is no model", "drained by", "has not answered for",
 )  # fmt: skip
 """Words by which `cortex status` names a cause of the second table."""
