@@ -197,6 +197,27 @@ def test_no_look_of_a_driver_asks_the_database_on_the_event_loop(
     assert found == []
 
 
+def test_two_slow_requests_at_once_are_told_once_and_raise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raced(list[Any]):
+        """Functions that another thread takes between a look and the taking."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    class Timer(threading.Timer):
+        def start(self) -> None:
+            expired.append(self.function)
+
+    expired: list[Callable[[], None]] = []
+    said: list[str] = []
+    monkeypatch.setattr(connection, "_tell_slow", Raced([said.append]))
+    monkeypatch.setattr(threading, "Timer", Timer)
+    with connection._told_if_slow("postgresql://there"), connection._told_if_slow("postgresql://there"):
+        for tell in expired:
+            tell()
+    assert len(expired) == 2 and len(said) == 1
+
+
 def test_a_command_that_a_locked_table_lets_wait_says_so_once(
     cortex: Callable[..., Done], database: str, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,4 +230,4 @@ def test_a_command_that_a_locked_table_lets_wait_says_so_once(
         done = cortex("status", "j", "--state", database)
     assert done.code == 0 and "complete" in done.out
     told = [line for line in done.err.splitlines() if "has not answered for" in line]
-    assert len(told) == 1 and database in told[0] and "locked (pg_locks); the command waits for it" in told[0]
+    assert len(told) == 1 and database in told[0] and "it may be frozen, its tables locked (pg_locks)" in told[0]

@@ -37,7 +37,7 @@ commit is durable."""
 
 SLOW_S = 5.0
 """Seconds that a request may take before a command says so: a frozen server, or a locked table, refuses nothing, and a
-command would wait for it without a word."""
+command would wait for it without a word. A large answer, or a slow network, takes as long: the cause is not known."""
 _tell_slow: list[Callable[[str], None]] = []
 """Function that is told of the first slow request of this process; empty: none, or it was told."""
 
@@ -173,9 +173,12 @@ def tell_slow(tell: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def _told_if_slow(address: str) -> Iterator[None]:
     def tell() -> None:
-        if _tell_slow:
-            late = f"the database {address} has not answered for {SLOW_S:g} s"
-            _tell_slow.pop()(f"{late}: it is frozen, or its tables are locked (pg_locks); the command waits for it")
+        try:
+            say = _tell_slow.pop()
+        except IndexError:
+            return  # said already, perhaps a moment ago by the timer of another thread
+        late = f"the database {address} has not answered for {SLOW_S:g} s"
+        say(f"{late}: it may be frozen, its tables locked (pg_locks), or the answer large; the command waits for it")
 
     timer = threading.Timer(SLOW_S, tell)
     timer.daemon = True
