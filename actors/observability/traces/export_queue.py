@@ -52,6 +52,8 @@ class ExportQueue:
         self._queue: deque[EncodedSpans] = deque()
         self._size = 0
         self._spans = 0
+        self._sent_spans = 0
+        """Spans of the request in flight."""
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._hurry = self._closing = self._closed = self._busy = False
@@ -113,8 +115,14 @@ class ExportQueue:
         if thread is not None:
             thread.join(0.5)
         self._closed = True  # a later end of the request in flight is not logged
-        if self.let_go:
-            _log.warning("%d spans were dropped", self.let_go)
+        if lost := self._lost():
+            _log.warning("%s", lost)
+
+    def _lost(self) -> str:
+        """Return how many spans were dropped, and how many are in a request that has not ended; else empty."""
+        dropped = f"{self.let_go} spans were dropped" if self.let_go else ""
+        unknown = f"{self._sent_spans} spans may be lost: their request has not ended" if self._sent_spans else ""
+        return "; ".join(filter(None, (dropped, unknown)))
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -133,13 +141,13 @@ class ExportQueue:
                         break
                     self._change.wait(left_s)
                 taken = self._taken()
-                self._busy = True
+                self._busy, self._sent_spans = True, sum(payload.spans for payload in taken)
             try:
                 self._export(taken)
             except Exception:  # an error of an exporter must not end the thread
                 _log.exception("spans could not be exported")
             with self._change:
-                self._busy = False
+                self._busy, self._sent_spans = False, 0
                 self._change.notify_all()
         for exporter in self._exporters or ():
             exporter.close()

@@ -64,15 +64,16 @@ def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(caplog, mon
     monkeypatch.setattr(ExportQueue, "flush", lambda self: False)
     began, stuck = threading.Event(), Fails()
     box = ExportQueue(lambda: [stuck], batch_spans=10, queue_spans=100, delay_s=0.01)
-    box.put(parcel())
+    box.put(parcel(20))
     assert began.wait(10)
     box.put(parcel())
     box.close()
-    assert [record.message for record in caplog.records] == ["10 spans were dropped"]
+    said = "10 spans were dropped; 20 spans may be lost: their request has not ended"
+    assert [record.message for record in caplog.records] == [said]
     stuck.go.set()
     assert box._thread is not None
     box._thread.join(10)
-    assert box.let_go == 20 and len(caplog.records) == 1
+    assert box.let_go == 30 and len(caplog.records) == 1
 
 
 def test_there_is_no_thread_before_there_is_something_and_it_sleeps_after():
