@@ -278,13 +278,21 @@ async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path,
 def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(well, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "cortex")
     monkeypatch.setattr(otlp_export, "CLOSE_S", 0.05)
-    collector = _Hangs(well=well, takes_s=0.5)
+    began, go = threading.Event(), threading.Event()
+
+    class Slow(_Hangs):
+        def export(self, told: Any, timeout_millis: float = 0.0, **_: Any) -> MetricExportResult:
+            began.set()
+            assert go.wait(10)
+            return super().export(told)
+
+    collector = Slow(well=well)
     some = MetricSamples(0.0, [NumberSample("cortex.jobs", (), 1)])
     exports = MetricExports(lambda: collector, lambda: some, TelemetrySettings(), "there", 0.01)  # type: ignore[arg-type]
-    while not collector.sent:
-        time.sleep(0.005)
+    assert began.wait(10)
     exports.close()
     assert len(caplog.records) == 1
+    go.set()
     exports._thread.join(10)
     assert collector.ended and len(caplog.records) == 1
 
