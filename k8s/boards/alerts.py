@@ -53,6 +53,8 @@ def _lost(labels: tuple[str, ...]) -> str:
 
 
 BLOCKED_NOW = f"{level('cortex_job_blocked')} > 0"
+OVER_BUDGET = f"({level('cortex_job_over_budget')} > 0 unless {present('cortex_calls_in_flight')} > 0)"
+"""Jobs that wait for a budget, which a person has set, and for nothing else: no call is in flight that could hang."""
 TELLS = by("count", CLUSTER, matching("cortex_ends_kept_seconds"))
 """Clusters and places in which something tells how jobs ended."""
 OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
@@ -108,7 +110,7 @@ ALERTS = (
         "CortexNoProgress",
         # 15 minutes in total with `held`
         f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0 "
-        f"unless {BLOCKED_NOW}",
+        f"unless {BLOCKED_NOW} unless {OVER_BUDGET}",
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",

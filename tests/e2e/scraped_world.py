@@ -69,6 +69,7 @@ class Job:
     flights: int = 20
     lag_s: float = 0.01
     blocked: bool = False
+    over_budget: bool = False
     shards: int = 0
     succeeded: float = 0.0
     failed: float = 0.0
@@ -120,6 +121,7 @@ class Job:
             "cortex_calls_in_flight": self.flights * waiting, "cortex_job_progressed_seconds": self.progressed_s,
             "cortex_cost_usd_total": self.cost, "cortex_cost_assumed_usd": 0, "cortex_cost_reserved_usd": 0.01,
             "cortex_journal_lag_seconds": self.lag_s, "cortex_job_blocked": int(self.blocked),
+            "cortex_job_over_budget": int(self.over_budget),
         }  # fmt: skip
         if self.cap_usd:
             numbers["cortex_cost_cap_usd"] = self.cap_usd

@@ -119,7 +119,13 @@ def _throttled(world: World, s: float) -> None:
 
 
 INCIDENTS: dict[str, list[Incident]] = {
-    "CortexNoProgress": [Incident(_set("share", 0.0, True), 20 * MINUTE, 16 * MINUTE, _back("share", 1.0, True), MINUTE)],
+    "CortexNoProgress": [
+        Incident(_set("share", 0.0, True), 20 * MINUTE, 16 * MINUTE, _back("share", 1.0, True), MINUTE),
+        Incident(  # a budget is spent, and the calls in flight hang
+            lambda world, s: (setattr(world.job, "over_budget", True), setattr(world.job, "share", 0.0)), 20 * MINUTE, 16 * MINUTE,
+            lambda world: (setattr(world.job, "over_budget", False), setattr(world.job, "share", 1.0)), MINUTE,
+        ),
+    ],
     "CortexBreakerOpen": [
         Incident(
             lambda world, s: setattr(world, "breaker", 1 if s % 240 == 0 and s else 2),  # a probe now and then
@@ -335,6 +341,15 @@ def _upgrade(ray: bool) -> World:
     return _runs(world, 75)
 
 
+def _budget_spent(ray: bool) -> World:
+    """Waits for the budget of its label, which a person has set, until it is whole again."""
+    world = _runs(World(ray), 30)
+    world.job.over_budget, world.job.share, world.job.flights = True, 0.0, 0
+    _runs(world, 180)
+    world.job.over_budget, world.job.share, world.job.flights = False, 1.0, 20
+    return _runs(world, 40)
+
+
 def _rotated_key(ray: bool) -> World:
     """The breaker of the key that was replaced has no series; that of the new one has."""
     world = _runs(World(ray), 30)
@@ -371,6 +386,7 @@ ORDINARY: dict[str, Callable[[bool], World]] = {
     "shards": _shards,
     "upgrade": _upgrade,
     "rotated key": _rotated_key,
+    "budget spent": _budget_spent,
     "first minutes": _first_minutes,
     "short": _short,
 }

@@ -106,6 +106,7 @@ _TABLE: Final = (
     Instrument("cortex.job.label", "gauge", "1", "1 for each label of the job"),
     Instrument("cortex.job.progressed", "gauge", "s", "End of the job's most recent call, Unix time"),
     Instrument("cortex.job.blocked", "gauge", "1", "1 while the job waits for its account, model or key; else 0"),
+    Instrument("cortex.job.over_budget", "gauge", "1", "1 while a budget of its labels holds the job back; else 0"),
     Instrument("cortex.job.ended.timestamp", "gauge", "s", "End of the job's latest run, Unix time"),
     Instrument("cortex.job.ended.rows", "gauge", "{row}", "Rows at the end of the job's latest run, by outcome"),
     Instrument("cortex.job.ended.cost.usd", "gauge", "{USD}", "Cost of the job at the end of its latest run"),

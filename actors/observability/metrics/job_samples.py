@@ -18,6 +18,7 @@ from actors.observability.metrics.instruments import (
     TOKEN_TYPE,
 )
 from actors.observability.metrics.samples import Labels, NumberSample
+from cortex.state.budget_slice import rests
 from cortex.state.state import State
 from cortex.values.counters import JobCounters
 from cortex.values.endings import Ending
@@ -75,6 +76,7 @@ def _of_job(k: State, own: Labels) -> Iterator[NumberSample]:
         "cortex.calls.open": max(0, tally.calls - tally.answered - ledger.reused_calls - tally.calls_failed),
         "cortex.calls.in_flight": len(k.flights), "cortex.queue": k.offered, "cortex.permits": k.permits,
         "cortex.job.deadline": limits.deadline_at_s, "cortex.job.blocked": int(blocked_now(k)),
+        "cortex.job.over_budget": int(rests(k) and not k.outcome),
     }  # fmt: skip
     for name, value in plain.items():
         if value is not None:

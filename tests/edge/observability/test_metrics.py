@@ -29,6 +29,7 @@ from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.scheduler.state import LostNode, NodeState, PoolState, RouteState, SchedulerState
 from cortex.state import events
+from cortex.state.budget_slice import BudgetSlices
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Limits
 from cortex.values.limits import Route as Place
@@ -240,6 +241,20 @@ def test_an_exemplar_is_a_call_of_its_bucket_whose_trace_is_kept():
     assert shown[f"{4:032x}"].labels["le"] == "0.64" and shown[f"{4:032x}"].exemplar.value == 0.5
     assert asked == [1, 4, 3], "a bucket that shows a call looks for no other within a second"
     assert b"trace_id" not in page(MetricSamples(0.0, [], list(meter.spreads())), {}, "text/plain")[0]
+
+
+@pytest.mark.parametrize(
+    ("purse", "outcome", "told"),
+    [
+        (None, "", 0),
+        (BudgetSlices(lacks_nusd=5), "", 0),  # more may come in a moment
+        (BudgetSlices(reason="the budget has $0.00 left"), "", 1),
+        (BudgetSlices(reason="the budget has $0.00 left"), "partial", 0),
+    ],
+)
+def test_a_job_that_waits_for_a_budget_is_told_as_such(purse: BudgetSlices | None, outcome: str, told: int) -> None:
+    samples = {each.name: each.value for each in job_samples.of_job(State(terms=TERMS, purse=purse, outcome=outcome))}
+    assert samples["cortex.job.over_budget"] == told
 
 
 _DAY_S = 86_400.0
