@@ -35,9 +35,10 @@ from actors.history.result_history import opens_again
 from actors.history.results import PastResults, ResultBuffer
 from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
 from actors.jobs.summary import summary
-from actors.journal.journal import Fenced, Journal, StoreError
+from actors.journal.journal import Fenced, JobEnded, Journal, StoreError
 from actors.journal.reply_index import ReplyCache
 from actors.journal.retrying import patiently
+from actors.journal.state_folder import advised
 from actors.limits.forgotten import times
 from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, entry, settle, split
 from actors.messaging.payload import batch_in
@@ -286,7 +287,8 @@ class Channel:
         it has not ended, or has not this number of results (negative: any number).
 
         A reply may come after the end, for example to an attempt that was given up as lost. It is absorbed until the
-        job's driver, or its parent, has read the last result. What is refused stays with its sender, as at ``close``.
+        job's driver, or its parent, has read the last result. What is refused stays with its sender, as at ``close``;
+        an order of a person is refused by ``JobEnded``.
         """
         with contextlib.suppress(StoreError):
             while (self._inbox or not self._whole) and not (self._sealed or self.broken):
@@ -298,7 +300,7 @@ class Channel:
 
     async def stop(self, how: str, who: str) -> None:
         """Stop the job: ``drain`` (resumable) or ``cancel`` (for good). ``who`` is recorded."""
-        await self._put(codec.encode_batch([events.Stopped(who, how)]), 1)
+        await self._put_order(events.Stopped(who, how))
 
     async def set_limits(self, who: str, changed: bytes) -> None:
         """Change limits of the job, given as JSON of their fields.
@@ -306,7 +308,7 @@ class Channel:
         Raises ``ValueError`` for limits that are not valid.
         """
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
-        await self._put(codec.encode_batch([events.LimitsSet(who, limits)]), 1)
+        await self._put_order(events.LimitsSet(who, limits))
         self._lease.again()
         self._lease.allowance.check_budget()
 
@@ -319,14 +321,14 @@ class Channel:
         event = events.LimitsSet(
             who, limits, None, changed.fallbacks, peers=len(changed.fallbacks), closed=changed.closed
         )  # fmt: skip
-        await self._put(codec.encode_batch([event]), 1)
+        await self._put_order(event)
         self._journal.set_meta("wish", changed.wish.encode())
         self._lease.again()
 
     async def give_answers(self, who: str, answers: bytes) -> None:
         """Take answers that the job waits for, given as JSON of values by name."""
         named = msgspec.json.decode(answers, type=dict[str, Any])
-        await self._put(codec.encode_batch([events.AnswerGiven(who, name, value) for name, value in named.items()]), 1)
+        await self._put_order(*(events.AnswerGiven(who, name, value) for name, value in named.items()))
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """Take fingerprints of new credentials, by route. One call then tests whether a route's credential works."""
@@ -392,6 +394,14 @@ class Channel:
 
     async def _put_durably(self, batch: list[events.Event]) -> None:
         await self._put(codec.encode_batch(batch), len(batch), tuple(batch))
+
+    async def _put_order(self, *order: events.Event) -> None:
+        """Give an order of a person to the next turn (``_put``). Raises ``JobEnded`` if this channel is sealed:
+        ``PeerUnavailable`` would have the sender ask again. A parent does so, as its shard may be restarted.
+        """
+        if self._sealed and not self._k.terms.shard:
+            raise JobEnded(f"job {self.job} has ended: look at `{advised(self._folder, 'status', self.job)}`")
+        await self._put(codec.encode_batch(list(order)), 1)
 
     def _put_events(self, batch: list[events.Event]) -> None:
         self._enter(entry(batch))

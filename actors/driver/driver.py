@@ -21,7 +21,7 @@ from actors.driver import control_note
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.jobs.opening import Opening
-from actors.journal.journal import StateFolder, StoreError
+from actors.journal.journal import JobEnded, StateFolder, StoreError
 from actors.journal.retrying import unblocked
 from actors.journal.state_folder import advised
 from actors.limits import forgotten, overrides
@@ -188,22 +188,23 @@ class Driver:
 
     async def _give_up(self) -> None:
         """Stop sending, and wait until the calls in flight, which are paid for, are in the journal."""
-        with contextlib.suppress(StoreError):
-            await self.stop("drain", "its driver, which failed")
+        await self.stop("drain", "its driver, which failed")
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
                 while not self._over(await self.refresh()):  # noqa: ASYNC110 - the channel is another process
                     await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
-        """Ask the job to end: ``drain`` or ``cancel``. Before its start the request is remembered."""
+        """Ask the job to end: ``drain`` or ``cancel``. Before its start the request is remembered. A job that has ended
+        or is broken stays as it is.
+        """
         if self._draining and how == "drain":
             return
         self._draining = True
         self._wanted = (how, who)
         if not self._begun:
             return
-        with contextlib.suppress(PeerUnavailable, PeerGone):
+        with contextlib.suppress(PeerUnavailable, PeerGone, StoreError):
             await self._channel.ask("stop", how, who)
 
     async def answer(self) -> Any:
@@ -222,7 +223,8 @@ class Driver:
             await self._ask("start", msgspec.msgpack.encode(self._opening))
         self._begun = True
         if self._wanted is not None:
-            await self._ask("stop", *self._wanted)
+            with contextlib.suppress(JobEnded):  # another driver, whose channel this is, has read all results
+                await self._ask("stop", *self._wanted)
         await self.refresh()
 
     async def _arm_all(self) -> None:

@@ -59,6 +59,10 @@ class Fenced(StoreError):
     """Another run has taken the job over: this writer may append nothing more."""
 
 
+class JobEnded(StoreError):
+    """The job has ended and its channel takes in nothing more: what a person orders now is not in the journal."""
+
+
 class DiskFull(StoreError):
     """The disk that holds the journal is full. Committed turns are safe; the job can be resumed."""
 

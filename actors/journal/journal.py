@@ -21,6 +21,7 @@ from actors.journal.errors import DatabaseUnreachable as DatabaseUnreachable
 from actors.journal.errors import DiskFull as DiskFull
 from actors.journal.errors import Fenced as Fenced
 from actors.journal.errors import FolderFault as FolderFault
+from actors.journal.errors import JobEnded as JobEnded
 from actors.journal.errors import JobHeld as JobHeld
 from actors.journal.errors import NoSuchJob as NoSuchJob
 from actors.journal.errors import StoreError as StoreError

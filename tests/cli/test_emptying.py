@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.cli.control import steer
+from actors.journal.journal import JobEnded
 from actors.ports.runtime import PeerGone
 
 
@@ -19,6 +21,7 @@ class There:
         self.told: list[tuple[Any, ...]] = []
         self.living = ["channel:a", "channel:b", "channel:b~1", "branch:0", "cortex", "worker:0"]
         self.stuck: set[str] = set()
+        self.sealed: set[str] = set()
         self.cleared = self.began = False
         self.staff = {"branch:0": {"node": "n1"}, "worker:0": {"node": "n2"}}
         self.notes = self
@@ -45,6 +48,10 @@ class There:
                 if name == "cortex" and method == "status":
                     empty = there.told.count((name, method)) > 3 and not there.stuck  # the first is for the node's name
                     return {"nodes": {"n1": {"host": "pod-1"}}, "staff": {} if empty else there.staff}
+                if name in there.sealed:
+                    if method != "status":
+                        raise JobEnded(f"{name} has ended")
+                    return msgspec.json.encode({"outcome": "complete"})
                 return msgspec.json.encode({"outcome": "running" if name in there.stuck else "partial"})
 
         return Peer()
@@ -52,6 +59,8 @@ class There:
     async def kill_actor(self, name: str) -> None:
         if name in self.living:
             self.living.remove(name)
+
+    end_actor = kill_actor
 
     async def close(self) -> None: ...
 
@@ -70,6 +79,19 @@ def there(monkeypatch: pytest.MonkeyPatch) -> There:
     monkeypatch.setattr("actors.cli.control.drain.RESULTS_S", 0.01)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     return found
+
+
+def test_a_job_that_had_ended_is_told_as_such_and_others_rest(cortex, there):
+    there.sealed.add("channel:a")
+    done = cortex("drain", "--all")
+    assert done.code == 0
+    assert done.said()[:2] == ["job a is complete", "job b rests, and can be resumed"]
+
+
+async def test_an_order_to_a_channel_that_takes_in_nothing_more_goes_to_the_journal(there):
+    there.sealed.add("channel:a")
+    assert not await steer._send_to_channel("a", "head:6379", steer._stopping("cancel"))
+    assert await steer._send_to_channel("b", "head:6379", steer._stopping("cancel"))
 
 
 def test_all_jobs_of_a_cluster_rest_and_child_jobs_with_them(cortex, there):

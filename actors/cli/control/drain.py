@@ -20,7 +20,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import duration_s
 from actors.jobs.spec import who
-from actors.journal.journal import StoreError
+from actors.journal.journal import JobEnded, StoreError
 from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
 from cortex.state.events import NODE_ENDED
 
@@ -119,7 +119,8 @@ async def _rested(runtime: Any, name: str, until_s: float, by: str) -> str:
     peer = runtime.peer(name)
     outcome = "running"
     try:
-        await peer.ask("stop", "drain", by)
+        with contextlib.suppress(JobEnded):  # its outcome is told
+            await peer.ask("stop", "drain", by)
         while True:
             outcome = str(msgspec.json.decode(await peer.ask("status"))["outcome"])
             if outcome != "running" or time.monotonic() > until_s:

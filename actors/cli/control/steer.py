@@ -27,7 +27,7 @@ from actors.history.catalog import last_owner, last_places, last_state
 from actors.jobs.limit_options import changes
 from actors.jobs.spec import who
 from actors.jobs.wait_reasons import roles_at
-from actors.journal.journal import StateFolder
+from actors.journal.journal import JobEnded, StateFolder
 from actors.journal.state_folder import advised
 from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
@@ -346,7 +346,7 @@ async def _send_to_channel(job: str, cluster: str, send: Sender) -> bool:
         if await _ended(peer):
             await runtime.end_actor(f"channel:{job}")
         return True
-    except (PeerUnavailable, PeerGone):
+    except (PeerUnavailable, PeerGone, JobEnded):  # a channel that takes in nothing more: the journal is amended
         return False
     finally:
         await runtime.close()

@@ -12,8 +12,11 @@ import msgspec
 import pytest
 
 from actors.channel.channel import Channel
+from actors.common.process_owner import this_owner
+from actors.driver.control_note import ControlRequest
 from actors.history.catalog import last_state
-from actors.journal.journal import Journal, StateFolder, StoreError
+from actors.journal.journal import JobEnded, Journal, StateFolder, StoreError
+from actors.messaging.servers_changed import ServersChanged
 from actors.ports.runtime import PeerUnavailable
 from actors.routing.model_factory import encode
 from cortex.journal import codec
@@ -484,9 +487,20 @@ async def test_a_sealed_channel_takes_in_what_is_written_and_nothing_else(tmp_pa
         seq = channel._journal.seq
         await channel.written(results, 7)
         assert channel._journal.seq == seq + 1
-        for message in (channel.stop("drain", "test"), channel.feed(msgspec.msgpack.encode(rows(2)), 2, 4, True)):
+        late = codec.encode_batch([events.Ticked()])
+        for message in (channel.deliver("branch:0", "x", late), channel.feed(msgspec.msgpack.encode(rows(2)), 2, 4, True)):
             with pytest.raises(PeerUnavailable, match="has ended its job"):
                 await message
+        servers = msgspec.msgpack.encode(ServersChanged((), (), ""))
+        for order in (
+            channel.stop("drain", "test"), channel.set_limits("test", b'{"concurrency": 3}'),
+            channel.give_answers("test", b'{"name": 1}'), channel.set_servers("test", servers),
+        ):  # fmt: skip
+            with pytest.raises(JobEnded, match=r"^job j has ended: look at `cortex status j .*`$"):
+                await order
+        for how in ("set", "answer", "cancel"):  # the driver does not wait for another channel
+            order = ControlRequest(how=how, who="test", owner=this_owner("inline"), answers={"name": 1})
+            await run.driver._obey(order)
         channel._put_events([events.Ticked()])
         await channel.written(results, 8)
         assert channel._journal.seq == seq + 2
