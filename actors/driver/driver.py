@@ -168,7 +168,7 @@ class Driver:
             await asyncio.gather(*work, return_exceptions=True)
             if self._names is not None:
                 await self._names.close()
-            self._live.close()
+            await self._noted(self._live.close)
         if self._facts["broken"]:
             raise JournalUnwritable(self._facts["broken"])
         return self._facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from actors.driver.live_status import StatusPublisher
 from actors.journal.journal import StoreError
 from actors.observability.metrics import journal_size
 from actors.observability.metrics.journal_size import JournalSize
+from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 
 
 class Hanging:
@@ -44,6 +46,18 @@ class Hanging:
         return None
 
 
+class Remote:
+    """State folder of this machine that counts as one of another."""
+
+    remote = True
+
+    def __init__(self, folder: Any) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._folder, name)
+
+
 class Cortex:
     name = "cortex"
 
@@ -59,6 +73,23 @@ async def test_the_loop_goes_on_while_a_status_is_published() -> None:
     assert not look.done()
     folder.released.set()
     await look
+
+
+async def test_the_loop_goes_on_while_a_driver_that_has_ended_removes_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    close = StatusPublisher.close
+
+    def closed(self: StatusPublisher) -> None:
+        threads.append(threading.get_ident())
+        close(self)
+
+    monkeypatch.setattr(StatusPublisher, "close", closed)
+    run = Run(tmp_path, FunctionModel(), source=ListSource(rows(1)))
+    monkeypatch.setattr(run.driver, "_control", Remote(run.driver._control))
+    await run.to_end()
+    assert len(threads) == 1 and threads != [threading.get_ident()]
 
 
 def test_a_scrape_leaves_out_a_size_that_is_not_told_and_tells_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
