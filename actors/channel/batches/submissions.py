@@ -28,7 +28,15 @@ from cortex.state.state import State
 from cortex.values.batch_record import Submission, SubmissionStatus
 from cortex.values.display import clipped
 from cortex.values.limits import Limits
-from policies.estimates.batching import LOOKS_SHORT_MAX, NEVER_BEGAN, NOT_THERE, QUEUE_FULL, BatchingPolicy, absent
+from policies.estimates.batching import (
+    LOOKS_SHORT_MAX,
+    NEVER_BEGAN,
+    NOT_THERE,
+    QUEUE_FULL,
+    BatchingPolicy,
+    absent,
+    results_expired,
+)
 from policies.failures.failure import Failure, FailureKind
 
 _log = logging.getLogger("cortex.batches")
@@ -340,7 +348,7 @@ class SubmissionTracker:
                 self._begin("discard", number, partial(self._discard, made.route, made.name))
                 return
             if reply is not None and reply.failure is not None and not passes(reply.failure):
-                self._put([_gone(made, reply.failure)])
+                self._put([_gone(made, reply.failure, self._now_s())])
                 return
             self._note(number, reply)
             await self._orders.pause(looks, reply)
@@ -393,11 +401,15 @@ class SubmissionTracker:
             raise error
 
 
-def _gone(made: Submission, failure: Failure) -> events.Event:
-    """Return the event of a batch that existed and cannot be read."""
+def _gone(made: Submission, failure: Failure, now_s: float) -> events.Event:
+    """Return the event of a batch that existed and cannot be read. ``now_s``: the job's time."""
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
     if failure.status in NOT_THERE:
-        text = f"batch {made.name} is not there any more: the provider keeps results for a time alone"
+        text = f"the provider does not find batch {made.name}: "
+        if results_expired(failure.status, made.intended_at_s, now_s):
+            text += "it keeps results for a time alone"
+        else:  # no proof that the batch is gone
+            text += "the key may be of another workspace, or the batch may be found later"
         failure = msgspec.structs.replace(failure, message=f"{text} ({failure.message})")
     return events.SubmissionUnreadable(made.number, failure)

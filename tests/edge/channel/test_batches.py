@@ -23,7 +23,7 @@ from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
 from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits
-from policies.estimates.batching import BatchingPolicy
+from policies.estimates.batching import KEPT_S, BatchingPolicy
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from tests.edge.support.batch_job import LIMITS, Crash, Job, in_process, limits, over_http, whole
@@ -280,6 +280,25 @@ async def test_where_it_cannot_be_decided_the_job_stops_and_asks(tmp_path: Path,
         job = await Job(tmp_path, connection, limits=quick, sink=sink, decided=((1, name),)).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
+
+
+@pytest.mark.parametrize(("kept_s", "told"), [
+    (KEPT_S, "the key may be of another workspace, or the batch may be found later (not_found)"),
+    (0.0, "it keeps results for a time alone (not_found)"),
+])  # fmt: skip
+async def test_a_batch_that_is_not_found_is_called_gone_only_once_no_provider_keeps_it(
+    tmp_path: Path, monkeypatch: Any, kept_s: float, told: str
+) -> None:
+    async def looked(self: Any, name: str) -> Failure:
+        return Failure(FailureKind.REJECTED, "not_found", 404)
+
+    monkeypatch.setattr("policies.estimates.batching.KEPT_S", kept_s)
+    monkeypatch.setattr(ProviderBatches, "look", looked)
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path, connection).to_end()
+        name = next(iter(server._face.batches._batches._all))
+    assert job.facts["outcome"] == "partial"
+    assert f"the provider does not find batch {name}: {told}" in job.facts["why"]
 
 
 @pytest.mark.parametrize("lie", ["no end", "no line that can be read", "no status"])
