@@ -499,8 +499,8 @@ async def test_a_sealed_channel_takes_in_what_is_written_and_nothing_else(tmp_pa
             with pytest.raises(JobEnded, match=r"^job j has ended: look at `cortex status j .*`$"):
                 await order
         for how in ("set", "answer", "cancel"):  # the driver does not wait for another channel
-            order = ControlRequest(how=how, who="test", owner=this_owner("inline"), answers={"name": 1})
-            await run.driver._obey(order)
+            wanted = ControlRequest(how=how, who="test", owner=this_owner("inline"), answers={"name": 1})
+            await run.driver._obey(wanted)
         channel._put_events([events.Ticked()])
         await channel.written(results, 8)
         assert channel._journal.seq == seq + 2
