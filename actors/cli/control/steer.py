@@ -324,7 +324,8 @@ def send_to_cluster(folder: StateFolder, job: str, send: Sender, by_force: bool 
             return True
     except ClusterError as error:
         unreachable = str(error)
-    if not by_force and folder.is_attended(job) and not last_state(folder, job).outcome:
+    lives, under_way = folder.is_attended(job), not last_state(folder, job).outcome
+    if lives and under_way and not by_force:
         reason = f" ({unreachable})" if unreachable else ""
         raise CommandError(
             f"the channel of job {job} lives, but does not answer from here{reason}: look at "
@@ -332,7 +333,8 @@ def send_to_cluster(folder: StateFolder, job: str, send: Sender, by_force: bool 
             FAILED,
         )
     if unreachable:
-        print_error(f"{unreachable}; actors that may still run there can no longer write to this job")
+        fenced = "; actors that may still run there can no longer write to this job" if under_way else ""
+        print_error(f"{unreachable}{fenced}")
     return False
 
 
