@@ -14,7 +14,7 @@ from actors.common.process_owner import this_owner
 from actors.jobs.opening import CHILD, Opening
 from actors.journal.journal import StoreError
 from actors.messaging.inbox import ProgramLog
-from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable, Runtime
+from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone, PeerUnavailable, Runtime
 from actors.ports.telemetry import TRACEPARENT, JobObservers
 from cortex.goals import shards
 from cortex.state import commands, events, shard_record
@@ -296,6 +296,8 @@ class ToolRuns:
                     return await self._shard_returned(name, peer, command, facts)
                 answer = msgspec.json.decode(await peer.ask("answer"))
                 break
+            except ChannelNotStarted:
+                raise  # a late message of this channel's predecessor has closed it: it is started again
             except PeerUnavailable:
                 await asyncio.sleep(CHILD_LOOK_S)
         failure = None

@@ -54,7 +54,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     probe_failures_max: int = 0
     """Failures among these answers with which the breaker still closes."""
     blocked_open_s: float = 60.0
-    """Seconds between two probes of a blocked account."""
+    """Seconds between two probes of a blocked account, unless the first was refused for its own request."""
 
     def __post_init__(self) -> None:
         for name in ("window_count", "volume_min", "failures_alone", "probes"):
@@ -227,8 +227,9 @@ def block(
     """Open the breaker because an attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse all
     others too.
 
-    Open for `blocked_open_s`, or for `retry_after_s` if longer; then one probe at a time, at most one a minute. An
-    attempt of another generation decides nothing. Pass the attempt itself to `observe` before, as void.
+    Open for `blocked_open_s`, or for `retry_after_s` if longer; then one probe at a time, at most one in that time (but
+    see `probe_rejected`). An attempt of another generation decides nothing. Pass the attempt itself to `observe`
+    before, as void.
     """
     if generation != breaker.generation or breaker.state is BreakerState.OPEN:
         return None
@@ -276,6 +277,21 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
         wave = breaker.waves[-1]
         wave.deadlines = sorted([*wave.deadlines, *[deadline_s] * n])
         breaker.probe_due_s = at_s + policy.blocked_open_s
+
+
+def probe_rejected(policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int) -> bool:
+    """Let the next probe of a blocked account go `open_s` after this one, which was refused for its own request.
+
+    Such an answer says nothing about the account, and costs nothing. With a minute each, rows that are all refused
+    would take a minute each. Pass the attempt itself to `observe` before, as void. Return whether the time has changed.
+    """
+    due_s = at_s + policy.open_s
+    if breaker.state is not BreakerState.HALF_OPEN or not breaker.blocked or generation != breaker.generation:
+        return False
+    if due_s >= breaker.probe_due_s:
+        return False
+    breaker.probe_due_s = due_s
+    return True
 
 
 def probe_back(breaker: Breaker, at_s: float, deadlines: Sequence[float]) -> None:

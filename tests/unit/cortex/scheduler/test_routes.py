@@ -353,6 +353,27 @@ def test_a_blocked_account_is_probed_once_a_minute_in_the_whole_cluster():
     assert t.jobs["a"].grants[ROUTE].why == "blocked: credit is too low"
 
 
+@pytest.mark.parametrize(("end", "least", "most"), [("rejected", 90, 110), ("throttled", 1, 3)])
+def test_rows_that_are_refused_for_their_own_requests_do_not_take_a_minute_each(end, least, most):
+    """Such an answer says nothing of the account, and costs nothing."""
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.settle()
+    t.report(failed={"blocked": 2}, message="credit is too low")
+    probes = []
+    for _ in range(360):
+        t.after(0.5)
+        t.settle(1)
+        for job in t.jobs.values():
+            if job.begin(ROUTE, t.at_s):
+                probes.append(t.at_s)
+                job.flights[ROUTE].clear()
+                t.report(generation=t.breaker().generation, failed={end: 1})
+    assert least <= len(probes) <= most, probes
+    assert t.breaker().blocked
+
+
 def test_when_a_blocked_account_answers_all_open_up():
     t = town()
     t.join("a", 0)

@@ -267,6 +267,28 @@ def test_at_most_one_probe_a_minute_however_it_ends(end: str) -> None:
     assert breaker.blocked
 
 
+def test_after_a_probe_that_was_refused_for_its_own_request_the_next_may_go_soon() -> None:
+    """Rows that are all refused would take a minute each."""
+    breaker = blocked()
+    assert not b.probe_rejected(P, breaker, 59.0, breaker.generation), "it is open: no probe was out"
+    b.passed(P, breaker, 60.0)
+    b.probe_out(P, breaker, 60.0, 140.0)
+    told(breaker, 61.0, void=1)
+    assert not b.probe_rejected(P, breaker, 61.0, breaker.generation - 1), "an attempt from before the block"
+    assert b.probe_rejected(P, breaker, 61.0, breaker.generation)
+    assert [b.probes_wanted(P, breaker, at_s) for at_s in (61.0, 61.9, 62.0)] == [0, 0, 1]
+    assert b.due_at_s(breaker, 61.0) == 61.0 + P.open_s
+    assert not b.probe_rejected(P, breaker, 61.5, breaker.generation), "a second report puts nothing off"
+    b.probe_out(P, breaker, 62.0, 140.0)
+    assert b.probes_wanted(P, breaker, 100.0) == 0 and breaker.blocked
+    assert b.probes_wanted(P, breaker, 140.0) == 1
+
+
+def test_probes_of_a_route_that_is_not_blocked_are_not_hurried() -> None:
+    breaker = half_open(10.0)
+    assert not b.probe_rejected(P, breaker, 11.0, breaker.generation)
+
+
 def test_a_stated_reset_is_waited_for() -> None:
     assert blocked(retry_after_s=600.0).until_s == 600.0
     assert blocked(retry_after_s=600.0, draw=0.5).until_s == 675.0  # never before it
