@@ -221,7 +221,7 @@ def nobody_arms_again(patch: Patch) -> None:
     patch.setattr(credential_exchange.CredentialExchange, "_ask_peers", alone)
 
 
-@planted("a tool run whose worker died ends its goal or is run again", 126)
+@planted("a tool run whose worker died ends its goal or is run again", 154)
 def tool_lost_unnoticed(patch: Patch) -> None:
     tool = tasks.ToolRuns._tool
 
