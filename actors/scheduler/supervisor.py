@@ -66,12 +66,18 @@ class Supervisor:
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _begin(self, what: str, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Begin this work, or return the task that does it. The task whose result has led to the order is as good as
+        ended."""
         running = self._tasks.get((what, name))
-        if running is not None:
+        if running is not None and running is not asyncio.current_task():
             return running
         task = self._tasks[what, name] = asyncio.get_running_loop().create_task(work())
-        task.add_done_callback(lambda _: self._tasks.pop((what, name), None))
+        task.add_done_callback(lambda ended: self._forget(what, name, ended))
         return task
+
+    def _forget(self, what: str, name: str, ended: asyncio.Task[None]) -> None:
+        if self._tasks.get((what, name)) is ended:
+            del self._tasks[what, name]
 
     def _stop(self, what: str, name: str) -> None:
         running = self._tasks.get((what, name))

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from actors.channel.leases.lease import PAUSE_S, RENEW_S
+from actors.ports.runtime import ClusterError
 from actors.scheduler.actor import NODES_S, Cortex
-from cortex.scheduler.protocol import DrainMember, MemberStarted
+from actors.scheduler.supervisor import Supervisor
+from cortex.scheduler.protocol import DrainMember, MemberDied, MemberStarted, StartMember
 from cortex.scheduler.reports import ProgressReport, staff_digest
 from cortex.scheduler.state import SchedulerSettings
 from tests.edge.support.lease_fixture import Channel, Peer, World
@@ -242,3 +244,39 @@ def test_calls_of_a_job_whose_channel_has_ended_are_waited_for_after_a_restart(
         await world.end()
 
     virtually(play())
+
+
+async def test_a_start_that_failed_and_is_ordered_again_at_once_is_tried_again() -> None:
+    """The order comes from the end of the first start's own task, which is still there."""
+    tries: list[str] = []
+    up = asyncio.Event()
+
+    class Failing:
+        def monotonic_s(self) -> float:
+            return 0.0
+
+        async def start_actor(self, role: str, name: str, avoid: tuple[str, ...] = ()) -> None:
+            tries.append(name)
+            await asyncio.sleep(0)
+            if len(tries) < 3:
+                raise ClusterError("the node is gone")
+
+        def peer(self, name: str) -> Any:
+            return Ready()
+
+    def post(event: Any) -> None:
+        if isinstance(event, MemberDied):
+            supervisor.carry_out(StartMember("branch", event.subject, ()))
+        else:
+            up.set()
+
+    supervisor = Supervisor(Failing(), post)  # type: ignore[arg-type]
+    supervisor.carry_out(StartMember("branch", "branch:1", ()))
+    await asyncio.wait_for(up.wait(), 10)
+    assert tries == ["branch:1"] * 3
+    await supervisor.close()
+
+
+class Ready:
+    async def ask(self, method: str, *args: Any) -> Any:
+        return "incarnation", "node"
