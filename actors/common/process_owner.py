@@ -64,11 +64,15 @@ def stopped(owner: Owner) -> str:
         state = Path(f"/proc/{owner.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):
         return ""
-    if state not in ("T", "t") or owner.host != socket.gethostname() or not alive(owner):
-        return ""
+    words = stop_words(state, owner.pid)
+    return words if words and owner.host == socket.gethostname() and alive(owner) else ""
+
+
+def stop_words(state: str, pid: int) -> str:
+    """Return the words for a process in this state of /proc/PID/stat; empty for one that may run."""
     if state == "t":
         return "held by a debugger: it goes on when the debugger lets it go"
-    return f"stopped by a signal: `kill -CONT {owner.pid}` lets it go on"
+    return f"stopped by a signal: `kill -CONT {pid}` lets it go on" if state == "T" else ""
 
 
 def alive(owner: Owner) -> bool:
