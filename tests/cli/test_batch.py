@@ -168,7 +168,7 @@ def test_a_cap_stops_it_and_more_money_goes_on(cortex):
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [(["credit_calls=5"], "credit balance is too low"), (["models=another"], "model: sim")],
+    [(["credit_calls=5"], "credit balance is too low"), (["models=another"], "there is no model sim")],
 )
 def test_a_blocked_account_or_model_is_partial_and_says_why(cortex, settings, words):
     requests(Path("in.jsonl"), 12)

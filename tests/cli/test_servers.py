@@ -184,10 +184,16 @@ def test_a_server_that_is_away_costs_its_rows_nothing(cortex) -> None:
     each_once(Path("out.jsonl"), 40)
 
 
+async def _later(asked: Asked) -> Answer:
+    """Answer so slowly that the job hears meanwhile why another server gets no work."""
+    await asyncio.sleep(0.5)
+    return http(MESSAGE)
+
+
 def test_a_server_with_a_wrong_address_is_named_at_the_end(cortex) -> None:
     requests(Path("in.jsonl"), 40)
-    with served(lambda asked: http({"error": {"message": "Not Found"}}, 404)) as wrong, served(_open) as one:
-        done = cortex(*JOB, "--base-url", one.url, "--base-url", wrong.url, "--job", "mine")
+    with served(lambda asked: http({"error": {"message": "Not Found"}}, 404)) as wrong, served(_later) as one:
+        done = cortex(*JOB, "--base-url", one.url, "--base-url", wrong.url, "--concurrency", 4)
     assert (done.code, done.last["rows_succeeded"]) == (0, 40), done.err
     (line,) = [line for line in done.err.splitlines() if "got no work" in line]
     host = wrong.url.removeprefix("http://")
