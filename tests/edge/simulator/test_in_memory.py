@@ -153,19 +153,24 @@ def test_needs_neither_an_http_library_nor_the_sdk() -> None:
     assert done.stdout.strip() == "[]"
 
 
+async def ends(model: Any, calls: int, gives_up_s: float) -> list[tuple[int, float]]:
+    """Return number and time of the end of each call, begun a millisecond apart; negative if it timed out. The fourth
+    gives up after ``gives_up_s``."""
+    ended: list[tuple[int, float]] = []
+
+    async def one(number: int, timeout_s: float) -> None:
+        await asyncio.sleep(number / 1_000)
+        result = await call(model, request(f"Say {number}"), timeout_s)
+        late = isinstance(result, Failure) and result.kind is FailureKind.TIMED_OUT
+        ended.append((-number if late else number, round(asyncio.get_running_loop().time(), 1)))
+
+    await asyncio.gather(*[one(number, gives_up_s if number == 4 else 60.0) for number in range(1, calls + 1)])
+    return ended
+
+
 def test_a_server_with_slots_lets_further_calls_wait_in_their_order() -> None:
     async def run() -> list[tuple[int, float]]:
-        model = simulated(slots=2, latency_ms=1_000, latency_spread=0)
-        ended: list[tuple[int, float]] = []
-
-        async def one(number: int, timeout_s: float) -> None:
-            await asyncio.sleep(number / 1_000)
-            result = await call(model, request(f"Say {number}"), timeout_s)
-            late = isinstance(result, Failure) and result.kind is FailureKind.TIMED_OUT
-            ended.append((-number if late else number, round(asyncio.get_running_loop().time(), 1)))
-
-        await asyncio.gather(*[one(number, 0.9 if number == 4 else 60.0) for number in range(1, 8)])
-        return ended
+        return await ends(simulated(slots=2, latency_ms=1_000, latency_spread=0), 7, 0.9)
 
     assert virtually(run()) == [(-4, 0.9), (1, 1.0), (2, 1.0), (3, 2.0), (5, 2.0), (6, 3.0), (7, 3.0)]
 
@@ -181,19 +186,9 @@ def test_a_server_with_slots_lets_further_calls_wait_in_their_order() -> None:
 def test_a_server_with_a_batch_works_on_what_its_slots_and_its_cache_hold(
     queue: dict[str, float], expected: list[tuple[int, float]]
 ) -> None:
-    """The fourth call gives up after 3.5 s."""
-
     async def run() -> list[tuple[int, float]]:
         model = simulated(slots=2, latency_ms=1_000, latency_spread=0, **queue)
-        ended: list[tuple[int, float]] = []
-
-        async def one(number: int, timeout_s: float) -> None:
-            await asyncio.sleep(number / 1_000)
-            result = await call(model, request(f"Say {number}"), timeout_s)
-            late = isinstance(result, Failure) and result.kind is FailureKind.TIMED_OUT
-            ended.append((-number if late else number, round(asyncio.get_running_loop().time(), 1)))
-
-        await asyncio.gather(*[one(number, 3.5 if number == 4 else 60.0) for number in range(1, 7)])
+        ended = await ends(model, 6, 3.5)
         batch = model.provider.batch
         assert batch is not None and (batch.working, batch.waiting) == (0, 0)
         return ended
