@@ -12,6 +12,7 @@ import pydantic_monty as monty
 
 from actors.sandbox.await_analysis import awaited
 from actors.sandbox.refusals import PieceEnded, judged
+from actors.sandbox.value_size import size_up_to
 from cortex.state.sandbox import (
     ASK,
     ASK_MANY,
@@ -28,6 +29,9 @@ from cortex.state.sandbox import (
 )
 from cortex.values.plain_values import size_bytes, to_plain
 
+HANDED_OUT_MB = 250
+"""Most MB that the calls of a piece hand out, also where the piece may have more memory: a quarter of ``HEADROOM_MB``
+of ``actors.sandbox.child``, which must hold the values, copies and their encoding, whose buffer grows by half."""
 NAMES_MAX = 40
 NAME_CHARS = 60
 _LEFT = (
@@ -73,6 +77,9 @@ class InterpreterSession:
         self._session, self._bounds, self._recurses = session, bounds, recurses
         self._earlier = self._asked_chars = 0
         """Calls of earlier pieces, and characters of all prompts."""
+        self._handed_out_max = min(bounds.memory_mb, HANDED_OUT_MB) * 1_000_000
+        self._handed_out = 0
+        """Bytes of all arguments of the present piece's calls."""
         self._awaited: dict[str, set[tuple[int, int]]] = {}
         self._results: tuple[PieceCallResult, ...] = ()
         self._calls: list[PieceCall] = []
@@ -80,7 +87,7 @@ class InterpreterSession:
 
     def feed(self, piece: SandboxPiece, names: dict[str, Any], last: bool = False) -> PieceOutcome:
         """Run a piece to its end or its next unanswered call. ``last``: return the names that it defines too."""
-        self._results, self._calls, self._pending = piece.said, [], {}
+        self._results, self._calls, self._pending, self._handed_out = piece.said, [], {}, 0
         self._awaited[f"<python-input-{len(self._awaited)}>"] = awaited(piece.code)
         printed = _PrintedText(self._bounds.shown_chars)
         over, paused = PieceEnded(), False
@@ -137,6 +144,7 @@ class InterpreterSession:
         meant = self._meant(str(snapshot.function_name))
         if not meant:
             return snapshot.resume({"exception": NameError(f"name '{snapshot.function_name}' is not defined")})
+        self._measure(snapshot, meant)
         try:
             arguments = _bound(snapshot, meant)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -145,6 +153,18 @@ class InterpreterSession:
             given.append(self._submitted(arguments[0]))
             return snapshot
         return self._asked(snapshot, meant, arguments)
+
+    def _measure(self, snapshot: Any, meant: str) -> None:
+        """Count a call's arguments before they are copied or encoded. Raises ``PieceEnded`` if they are too large."""
+        given = [*snapshot.args, *snapshot.kwargs.values()]
+        if meant == SUBMIT:  # JSON has a byte or more for each value, text has none more, and the arguments are a list
+            most = self._bounds.answer_bytes
+            if size_up_to(given, most + 2, each=1, container=0) > most + 2:
+                raise PieceEnded(SandboxRefusal.ANSWER, f"what it submits has more than {most:,} bytes")
+            return
+        self._handed_out += size_up_to(given, self._handed_out_max - self._handed_out)
+        if self._handed_out > self._handed_out_max:
+            raise PieceEnded(SandboxRefusal.MEMORY, "what it hands out is larger than the memory it may have")
 
     def _meant(self, name: str) -> str:
         """Return the outside function that a name means; empty for other names."""
@@ -198,6 +218,8 @@ class InterpreterSession:
         try:
             ended = self._session.feed_start(_LEFT, print_callback=_PrintedText(1).take)
             found = ended.output if isinstance(ended, monty.MontyComplete) else []
+            if size_up_to(found, self._handed_out_max) > self._handed_out_max:
+                return ()
             names = [DefinedName(str(name), str(kind), int(size)) for name, kind, size in found if kind != "module"]
         except (monty.MontyError, TypeError, ValueError):
             return ()

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from cortex.state.sandbox import SandboxRefusal
 
 F, R, S = SandboxRefusal.FORBIDDEN, SandboxRefusal.RAISED, SandboxRefusal.SYNTAX
-T, M, P, D, C, A, X = (
-    SandboxRefusal.TIME, SandboxRefusal.MEMORY, SandboxRefusal.OUTPUT, SandboxRefusal.RECURSION, SandboxRefusal.CALLS, SandboxRefusal.ANSWER, SandboxRefusal.CRASHED,
+T, M, P, D, C, A = (
+    SandboxRefusal.TIME, SandboxRefusal.MEMORY, SandboxRefusal.OUTPUT, SandboxRefusal.RECURSION, SandboxRefusal.CALLS, SandboxRefusal.ANSWER,
 )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ ENDLESS = [
 ]
 MEMORY = [
     _e("a long text", "'x' * 10**11", M),
-    _e("lists of one list twice", "x = [0]\nfor i in range(40):\n    x = [x, x]\nsubmit(x)", M, T, X),
+    _e("lists of one list twice", "x = [0]\nfor i in range(40):\n    x = [x, x]\nsubmit(x)", A),
     _e("doubling", "a = 'x'\nwhile True:\n    a += a", M),
     _e("a growing list", "x = []\nwhile True:\n    x.append('abc' * 1000)", M, T),
     _e("a growing dict", "d = {}\nfor i in range(10**9):\n    d[i] = i", M, T),
@@ -183,9 +183,10 @@ CALLS = [
         T,
     ),
     _e("prompts beyond memory", "p = 'x' * 10**7\nllm_map([p] * 30)", M),
-    _e("one text named very often, to llm", "p = 'x' * 10**7\nllm_map([p] * 10**5)", M, X),
-    _e("one text named very often, to submit", "p = 'x' * 10**7\nsubmit([p] * 10**5)", M, X),
-    _e("one text named very often, to a name", "p = 'x' * 10**7\nllm(prompt=[[p] * 1000] * 1000)", M, X, R),
+    _e("one text named very often, to llm", "p = 'x' * 10**7\nllm_map([p] * 10**5)", M),
+    _e("one text named very often, to submit", "p = 'x' * 10**7\nsubmit([p] * 10**5)", A),
+    _e("lists of one list twice, to llm", "x = [0]\nfor i in range(40):\n    x = [x, x]\nllm('a', x)", M),
+    _e("one text named very often, to a name", "p = 'x' * 10**7\nllm(prompt=[[p] * 1000] * 1000)", M),
     _e("a prompt that is none", "llm(10**30)", R),
     _e("prompts that are none", "llm_map([1, None])", R),
     _e("too many arguments", "llm('a', 'b', 'c', 'd')", R),

@@ -17,7 +17,7 @@ import pytest
 
 from actors.sandbox import child_pool
 from actors.sandbox.await_analysis import awaited
-from actors.sandbox.child import GRACE_S
+from actors.sandbox.child import GRACE_S, write
 from actors.sandbox.child_pool import Sandbox
 from actors.worker.worker import Worker
 from cortex.state.sandbox import PieceCallResult, PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
@@ -57,7 +57,8 @@ def to_the_end(
 def test_the_corpus_is_large_and_each_of_it_is_another():
     assert len(ESCAPES) >= 60
     assert len({escape.name for escape in ESCAPES}) == len({escape.code for escape in ESCAPES}) == len(ESCAPES)
-    assert {refusal for escape in ESCAPES for refusal in escape.ends} >= {*SandboxRefusal} - {SandboxRefusal.DIFFERS}
+    others = {SandboxRefusal.DIFFERS, SandboxRefusal.CRASHED}  # which have tests of their own
+    assert {refusal for escape in ESCAPES for refusal in escape.ends} == {*SandboxRefusal} - others
 
 
 @pytest.mark.parametrize("escape", ESCAPES, ids=lambda escape: escape.name.replace(" ", "-"))
@@ -207,6 +208,53 @@ def test_a_process_that_is_killed_in_the_middle_is_a_refusal_and_another_takes_i
 
     assert asyncio.run(both()).refusal in (SandboxRefusal.TIME, SandboxRefusal.MEMORY)
     assert to_the_end(sandbox, "submit(1)")[0].answer == 1
+
+
+@linux
+@pytest.mark.parametrize(
+    ("code", "refusal"),
+    [
+        ("llm_map([p] * 10**5)", SandboxRefusal.MEMORY),
+        ("llm('a', [p] * 10**5)", SandboxRefusal.MEMORY),
+        ("rlm('a', [p] * 10**5)", SandboxRefusal.MEMORY),
+        ("rlm('a', context={p: {(1, p): [[p] * 1000] * 1000}})", SandboxRefusal.MEMORY),
+        ("import asyncio\nawait asyncio.gather(*[rlm('a', [p]) for n in range(30)])", SandboxRefusal.MEMORY),
+        ("submit([p] * 10**5)", SandboxRefusal.ANSWER),
+        ("submit({n: (p, [p]) for n in range(10**4)})", SandboxRefusal.ANSWER),
+        ("class W:\n    def items(self):\n        return [([p] * 10**5, 1)]\ndef locals():\n    return W()", None),
+    ],
+)
+def test_a_value_that_is_huge_only_when_written_is_refused_and_its_process_lives_on(sandbox, code, refusal):
+    """msgspec's ``encode`` ends the process where memory ends (``actors/sandbox/value_size.py``)."""
+    assert sandbox.outcome([SandboxPiece("1")], {}, BOUNDS).refusal is None
+    children = _children(os.getpid())
+    outcome = sandbox.outcome([SandboxPiece(f"p = 'x' * 10**7\n{code}")], {}, BOUNDS, recurses=True)
+    assert outcome.refusal == refusal, outcome
+    assert _children(os.getpid()) == children
+
+
+@pytest.mark.parametrize("value", ["'x' * {n}", "b'x' * {n}", "'é' * ({n} // 2)", "[1] * (({n} - 1) // 2)"])
+def test_an_answer_may_have_as_many_bytes_as_are_allowed_and_not_one_more(sandbox, value):
+    bounds = SandboxBounds(answer_bytes=2_001)
+    assert to_the_end(sandbox, f"submit({value.format(n=2_001)})", bounds)[0].submitted
+    assert to_the_end(sandbox, f"submit({value.format(n=2_003)})", bounds)[0].refusal == SandboxRefusal.ANSWER
+
+
+@linux
+def test_a_child_that_dies_is_a_refusal_and_another_takes_its_place(monkeypatch):
+    box, others = Sandbox(), _children(os.getpid())
+    assert box.outcome([SandboxPiece("1")], {}, BOUNDS).refusal is None
+    (child,) = set(_children(os.getpid())).difference(others)
+
+    def write_and_kill(stream: Any, body: bytes) -> None:
+        os.kill(child, signal.SIGKILL)
+        write(stream, body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(child_pool, "write", write_and_kill)
+        assert box.outcome([SandboxPiece("submit(1)")], {}, BOUNDS).refusal == SandboxRefusal.CRASHED
+    assert box.outcome([SandboxPiece("submit(2)")], {}, BOUNDS).answer == 2
+    box.close()
 
 
 @linux
