@@ -350,11 +350,13 @@ class LeasesWatch(Observer):
         self._probe(name, out, key, call, now_s)
 
     def _pruned(self, pool: str, now_s: float) -> int:
+        """Return the calls that are under way in a pool. Of a job whose channel has ended the branches know them."""
         total = 0
         for one in self._routes.values():
             if one.pool == pool:
                 one.calls = {key: over_s for key, over_s in one.calls.items() if over_s > now_s}
-                total += len(one.calls)
+                unheard = [key for key in one.calls if spoken_for(key[0]) in self._orphaned]
+                total += len(one.calls) - len(unheard) + self._under_way(unheard)
         return total
 
     def _probe(self, name: str, out: Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
