@@ -149,6 +149,17 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
             correct(pace, more_input, more_output)
 
 
+def unspend(k: State, flight: InFlightAttempt) -> None:
+    """Let another attempt begin in place of this one, which asked nobody, if a grant bounds how many may begin.
+
+    Under a later grant it may not: the scheduler has withdrawn what was left of the grant before. Without this, rows
+    whose replies are remembered would use up the probes of a blocked account, of which there is one a minute.
+    """
+    share = k.shares[flight.route]
+    if share.starts >= 0 and flight.asked_at_s >= share.granted_at_s:
+        share.starts += 1
+
+
 def learn_patience(k: State, flight: InFlightAttempt, elapsed_s: float) -> None:
     """Note how long an answer took, if it may change the timeouts of its route. Results of message batches do not."""
     share, policy = k.shares[flight.route], k.terms.limits.timeout

@@ -12,7 +12,7 @@ import msgspec
 
 from cortex.admission import budget_slices, hedging
 from cortex.admission.pauses import alike, block
-from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit
+from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit, unspend
 from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN, waits_of
 from cortex.goals.lifecycle import ASKED, OPEN, asked, keep_late, leave_call, note_refused, reopen
@@ -26,6 +26,9 @@ from policies.failures.peers import moves_on
 from policies.failures.retry import backoff_s, beyond_patience, is_away, lapsed, may_retry
 
 _REMEMBERED = ReplyTimings(reused=True)
+_REFUSED_HERE = (FailureKind.TOO_LARGE, FailureKind.CANCELLED, FailureKind.TIMED_OUT)
+"""Kinds of failure that no branch reports to the scheduler if the call was not sent (`actors.branch.branch`). A probe
+that failed for want of a connection is reported, and replaced by the scheduler."""
 _DRAW_BYTES = 6
 REST_S = 1.0
 """Seconds for which a route rests at most after a call came back from an open breaker that K has not heard of. A grant
@@ -137,6 +140,7 @@ def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command])
         question = flight.hash
         del k.flights[key]
         release_permit(k, flight, None, paid=False)
+        unspend(k, flight)
         if flight.prefix:
             prefix_settled(k, flight, warmed=False)
         no_longer_asking(k, flight)
@@ -204,6 +208,8 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
     failure = event.failure
     paid = failure.may_be_billed
     release_permit(k, flight, None, paid)
+    if not failure.sent and failure.kind in _REFUSED_HERE:
+        unspend(k, flight)
     if flight.prefix:
         prefix_settled(k, flight, warmed=False)
     k.tally.attempt_failed(failure.kind)
