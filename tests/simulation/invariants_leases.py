@@ -65,6 +65,11 @@ class LeasesWatch(Observer):
         """By job: incarnation of the channel that may write its journal. One that is only thought dead may be it."""
         self._granter: dict[str, str] = {}
         """By job: the cortex that answered its channel last. Grants of earlier ones are not accepted any more."""
+        self._unanswered: dict[str, tuple[Claims, ...]] = {}
+        """By job: the claims that its channel sent last, until they are answered."""
+        self._succeeded: set[str] = set()
+        """Jobs whose unanswered claim is known to a successor of their granter: until it is answered they put every
+        larger grant aside, and then they drop it."""
         self._arrived: dict[tuple[str, int, str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
@@ -123,6 +128,8 @@ class LeasesWatch(Observer):
         for grant in out:
             if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
                 continue
+            if spoken_for(grant.job) in self._succeeded:
+                continue
             pool = state.routes[grant.route].pool
             held = self._held.setdefault((grant.job, grant.route), Held(pool))
             held.granted.append((grant.cortex, grant.serial, grant.permits))
@@ -155,6 +162,8 @@ class LeasesWatch(Observer):
         if claims.epoch < self._epochs.get(claims.job, 0):
             return  # a late claim of an earlier incarnation of the channel
         self._orphaned.discard(spoken_for(claims.job))
+        if claims.cortex != state.cortex and claims in self._unanswered.get(spoken_for(claims.job), ()):
+            self._succeeded.add(spoken_for(claims.job))
         if claims.epoch > self._epochs.get(claims.job, 0):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
@@ -389,6 +398,8 @@ class LeasesWatch(Observer):
         if method != "join":
             return
         own = _claims.decode(args[0])
+        if self._owner.get(own.job) is life:
+            self._unanswered[own.job] = (own, *own.others)
         for claims in (own, *own.others):
             for claim in claims.claims:
                 key = (claims.job, claims.epoch, claims.cortex, claim.route)
@@ -402,6 +413,9 @@ class LeasesWatch(Observer):
     def answered(self, message: Any, value: Any) -> None:
         """The answer to a claim has reached the channel: its lease counts from the time of the claim."""
         grants = _grants.decode(value)
+        for job in [job for job in self._unanswered if self._owner.get(job) is message.life]:
+            del self._unanswered[job]
+            self._succeeded.discard(job)
         for grant in {grant.job: grant for grant in grants}.values():
             if self._owner.get(spoken_for(grant.job)) is message.life:
                 until_s = message.sent_s + grant.for_s
@@ -423,6 +437,8 @@ class LeasesWatch(Observer):
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
         self._owner[job] = LIFE.get(None)
+        self._unanswered.pop(job, None)
+        self._succeeded.discard(job)
         for table in (self._lease_s, self._granter):
             for name in [name for name in table if spoken_for(name) == job]:
                 del table[name]  # type: ignore[attr-defined]
