@@ -20,7 +20,7 @@ import msgspec
 from actors.channel.batches.submissions import PERMITS, SubmissionTracker
 from actors.channel.dispatch.dispatcher import Dispatch
 from actors.channel.feeding import RowIntake
-from actors.channel.fencing import met
+from actors.channel.fencing import met, watch
 from actors.channel.job_clock import LOOK_FAR_S, JobClock, clock_of
 from actors.channel.journal_maintenance import JournalMaintenance
 from actors.channel.leases.lease import Lease
@@ -171,7 +171,8 @@ class Channel:
         self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
-        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
+        guard = watch(self._journal, lambda: self.over, lambda: self._put_events([events.Ticked()]))
+        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run(), guard)]
 
     async def close(self) -> None:
         """Stop without ending the job: attempts in flight are in the journal as asked."""

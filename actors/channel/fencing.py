@@ -4,13 +4,22 @@ Branches and the scheduler know a job by its name. A name may return with anothe
 another state folder, or after the first journal was removed or restored. Its channel would then count as an old one,
 and its messages as repeated. So the epoch begins above those that were seen. A channel whose own journal has another
 writer by now stays fenced.
+
+A channel learns from its next turn that it is fenced. One that only waits (for a message batch, a person, a child job
+or a long call) takes no turn, and its clients would wait with it; ``watch`` looks for it.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from actors.channel.dispatch.dispatcher import Dispatch
-from actors.journal.journal import Fenced, Journal
+from actors.journal.journal import DatabaseUnreachable, Fenced, Journal, StoreError
 from actors.ports.runtime import Peer
+
+LOOK_S = 60.0
+"""Seconds between two looks at the journal of a channel that takes no turns. Each costs a read of one row."""
 
 
 async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, cortex: Peer) -> tuple[tuple[int, int], ...]:
@@ -25,6 +34,29 @@ async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, corte
         _above(source, dispatch.acknowledged)
         held = await dispatch.meet(names, source.epoch)
     return held
+
+
+async def watch(source: Journal, over: Callable[[], bool], take_turn: Callable[[], None]) -> None:
+    """Ask for a turn once the journal of a waiting channel has another writer, or has lost its name, until ``over``.
+
+    The turn then fails, and the channel stops as after any other turn that fails. A channel hears of the loss at most
+    ``2 * LOOK_S`` after its last turn, or ``LOOK_S`` after the loss if that is later. A database that does not answer
+    proves nothing.
+    """
+    while not over():
+        seq = source.seq
+        await asyncio.sleep(LOOK_S)
+        if over() or source.seq != seq:
+            continue
+        try:
+            if source.remote:
+                await asyncio.to_thread(source.see_writable)
+            else:
+                source.see_writable()
+        except DatabaseUnreachable:
+            continue
+        except StoreError:
+            take_turn()
 
 
 def _above(source: Journal, number: int) -> None:

@@ -64,6 +64,8 @@ class Journal:
         """Last turn that certainly has none."""
         self._own = 0
         """Checksum of the last turn, for the next one."""
+        self._lost: StoreError | None = None
+        """Error by which the journal was found to have lost its name."""
         self._check_format()
         if not forgotten_too and self.meta("forgotten") is not None:
             self.close()
@@ -406,8 +408,23 @@ class Journal:
         return self._sealed
 
     def see_stands(self) -> None:
-        """Raise ``StoreError`` if the journal is not under its name any more, after an attempt to put it back."""
-        self._storage.see_stands()
+        """Raise ``StoreError`` if the journal is not under its name any more, after an attempt to put it back.
+
+        The error is final: later calls raise it again, although something stands under the name by then.
+        """
+        if self._lost is not None:
+            raise self._lost
+        try:
+            self._storage.see_stands()
+        except StoreError as error:
+            self._lost = error
+            raise
+
+    def see_writable(self) -> None:
+        """Raise the error that the next turn would meet: ``Fenced``, or that of ``see_stands``. Adds nothing."""
+        self.see_stands()
+        if self.newest_epoch() != self.epoch:
+            raise Fenced(f"{self.job}: another run has taken the job over")
 
     def damaged(self, seq: int) -> Damaged:
         """Return the error for a turn that is damaged."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from actors.channel import fencing
 from actors.channel.leases import lease
 from actors.runtime import host
 from cortex.admission import permits
@@ -52,6 +53,11 @@ def grants_count_when_heard(patch: Patch) -> None:
         return grant
 
     patch.setattr(leases, "issue", forgotten)
+
+
+@planted("a channel that only waits learns that it is fenced", 9011890)
+def waits_without_a_look(patch: Patch) -> None:
+    patch.setattr(fencing, "LOOK_S", 1e6)
 
 
 @planted("a lease that ran out stays counted until its last call has ended", 56, likely=_cut)

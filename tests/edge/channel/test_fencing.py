@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from actors.channel.fencing import met
-from actors.journal.journal import Fenced, Journal, StateFolder
+from actors.channel.fencing import LOOK_S, met, watch
+from actors.journal.journal import DatabaseUnreachable, Fenced, Journal, StateFolder, StoreError
+from cortex.values.limits import Limits
+from policies.failures.timeout import TimeoutPolicy
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+from tests.edge.support.virtual_clock import VirtualRuntime, virtually
 
 
 async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_there(tmp_path: Path) -> None:
@@ -88,3 +92,73 @@ async def test_one_whose_journal_has_another_writer_stays_fenced(tmp_path: Path,
     assert other.newest_epoch() == 2
     other.set_meta("fact", b"x")
     other.close()
+
+
+LONG = Limits(timeout=TimeoutPolicy(first_byte_s=3_600, floor_s=3_600, ceiling_s=3_600))
+"""Limits of calls that may take an hour."""
+
+
+def _taken_over(folder: Path) -> None:
+    other = StateFolder(folder).journal("j")
+    other.take_epoch(b"{}")
+    other.close()
+
+
+def _removed(folder: Path) -> None:
+    (folder / "jobs" / "j.sqlite").unlink()
+
+
+@pytest.mark.parametrize(
+    ("lose", "told"), [(_taken_over, "another run has taken the job over"), (_removed, "was removed while the job ran")]
+)
+def test_one_that_only_waits_hears_that_it_has_lost_its_journal(
+    tmp_path: Path, lose: Callable[[Path], None], told: str
+) -> None:
+    async def play() -> None:
+        run = Run(tmp_path, FunctionModel(lambda _: None), source=ListSource(rows(1)), limits=LONG, runtime=VirtualRuntime())
+        job = asyncio.create_task(run.to_end())
+        await asyncio.sleep(LOOK_S / 4)
+        lose(tmp_path)
+        await asyncio.wait([job], timeout=2 * LOOK_S + 10)
+        assert job.done(), "it waits on"
+        with pytest.raises(StoreError, match=told):
+            job.result()
+
+    virtually(play())
+
+
+class Watched:
+    """Journal of a channel that takes so many turns, half a minute after each look; then looks have these answers."""
+
+    def __init__(self, *answers: StoreError | None, remote: bool, turns: int = 0) -> None:
+        self.seq, self.remote, self.looks = 1, remote, 0
+        self._answers, self._turns = list(answers), turns
+
+    def over(self) -> bool:
+        return not self._answers
+
+    def see_writable(self) -> None:
+        self.looks += 1
+        if (answer := self._answers.pop(0)) is not None:
+            raise answer
+
+    async def busy(self) -> None:
+        await asyncio.sleep(LOOK_S / 2)
+        for _ in range(self._turns):
+            self.seq += 1
+            await asyncio.sleep(LOOK_S)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_waiting_channel_looks_once_a_minute_and_a_busy_one_never(remote: bool) -> None:
+    async def play(journal: Watched) -> tuple[int, int, float]:
+        turns = asyncio.create_task(journal.busy())
+        asked: list[int] = []
+        await watch(journal, journal.over, lambda: asked.append(journal.looks))  # type: ignore[arg-type]
+        await turns
+        return len(asked), journal.looks, asyncio.get_running_loop().time() / LOOK_S
+
+    away, fenced = DatabaseUnreachable("away"), Fenced("lost")
+    assert virtually(play(Watched(None, None, fenced, remote=remote))) == (1, 3, 3)
+    assert virtually(play(Watched(away, away, fenced, remote=remote))) == (1, 3, 3), "no answer proves nothing"
+    assert virtually(play(Watched(fenced, turns=8, remote=remote))) == (1, 1, 9), "its turns look"
