@@ -30,7 +30,7 @@ from actors.ports.model import TRACEPARENT, Model, shallow
 from actors.ports.runtime import Runtime
 from cortex.scheduler.reports import ProgressReport
 from cortex.state import commands, events
-from cortex.values.bounds.json_depth import JSON_DEPTH_MAX
+from cortex.values.bounds.json_depth import BRACKETS_MAX, JSON_DEPTH_MAX
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -368,8 +368,10 @@ class Branch:
 
     def _ended(self, under: InFlightCall, result: Reply | Failure) -> None:
         call = under.call
-        if type(result) is Reply and result.body.count(b"{") + result.body.count(b"[") > JSON_DEPTH_MAX:
-            result = shallow(result)
+        if type(result) is Reply:
+            body = result.body  # `too_deep` begins so as well: its call for each reply would cost as much again
+            if len(body) - len(body.replace(b"{", b"", BRACKETS_MAX).replace(b"[", b"", BRACKETS_MAX)) > JSON_DEPTH_MAX:
+                result = shallow(result)
         now_s = self._clock()
         elapsed_s = now_s - under.begun_s if under.begun_s <= now_s else 0.0
         if self._stuck:

@@ -15,7 +15,7 @@ import msgspec
 
 from cortex.state.events import Row
 from cortex.values.bounds.counts import COUNT_MAX
-from cortex.values.bounds.json_depth import JSON_DEPTH_MAX, deep_words, too_deep
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 64
@@ -119,7 +119,7 @@ class RowRules:
         """
         if len(line) > LINE_BYTES_MAX:
             raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
-        if line.count(b"{") + line.count(b"[") > JSON_DEPTH_MAX and too_deep(line):
+        if too_deep(line):
             raise InvalidRow(f"is {deep_words()}, which no request is")
         try:
             found = _decode(line)

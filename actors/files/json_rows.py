@@ -17,7 +17,7 @@ import msgspec
 
 from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_json, not_utf8
 from actors.files.row_values import DIGITS_MAX, HALF_A_CHARACTER, NoJsonForm, encode, json_value
-from cortex.values.bounds.json_depth import JSON_DEPTH_MAX, deep_words, too_deep
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.template import as_written, holds_minus_zero, whole_as_written
 
 NAN: Final = msgspec.Raw(b'"NaN"')
@@ -74,7 +74,7 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
     """Return the columns of a line, and the reason for each column that cannot be used. Raises ``InvalidRow``."""
     if len(line) > LINE_BYTES_MAX:
         raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
-    if line.count(b"{") + line.count(b"[") > JSON_DEPTH_MAX and too_deep(line):
+    if too_deep(line):
         raise InvalidRow(f"is {deep_words()}: flatten it")
     flaws: Mapping[str, str] = _SOUND
     try:
