@@ -517,11 +517,13 @@ class Channel:
         calls: list[commands.Call] = []
         results: list[commands.EmitResult] = []
         abandoned: list[tuple[int, int]] = []
+        call, result = commands.Call, commands.EmitResult
         for command in out:
-            if type(command) is commands.Call:
-                calls.append(command)
-            elif type(command) is commands.EmitResult:
-                results.append(command)
+            kind = type(command)
+            if kind is call:
+                calls.append(command)  # type: ignore[arg-type]
+            elif kind is result:
+                results.append(command)  # type: ignore[arg-type]
             elif type(command) is commands.AbandonAttempt:
                 abandoned.append((command.goal, command.attempt))
                 self._tool_runs.abandon(command.goal, command.attempt)

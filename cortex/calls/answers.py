@@ -42,6 +42,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
     if not may_apply_fast(k, program, out):
         return next(happened, None)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
+    unhedged, elections, asking, own_price = k.unhedged, k.elections, k.asking, k.terms.route.price
     reads_refusals = program.reads_refusals
     policy = k.terms.limits.timeout
     capped = not budget_slices.unbounded(k)
@@ -58,7 +59,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
         if (
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
-            or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
+            or unhedged or (elections and goal.kind != VOTE) or (asking and asking.get(flight.hash, key) != key)
             or usage.unknown or elapsed_s > usual_s
         ):  # fmt: skip
             other = event
@@ -70,11 +71,11 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             share.in_flight -= 1
         else:
             release_permit(k, flight, usage)
-        if k.asking:
-            k.asking.pop(flight.hash, None)
+        if asking:
+            asking.pop(flight.hash, None)
         if flight.text_bytes >= TEACHES_BYTES_MIN:
             k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
-        price = k.terms.routes[place].price if place else k.terms.route.price
+        price = k.terms.routes[place].price if place else own_price
         nusd = ledger.settle(flight.charge, usage, price, share if capped else None, flight.output_max)
         k.took = ReplyTimings(elapsed_s, nusd)
         k.successes += 1

@@ -38,6 +38,7 @@ from cortex.goals.lifecycle import (  # fmt: skip
 )
 from cortex.goals.result_list import emit
 from cortex.state import changes
+from cortex.state.changes import Emit, Resolve
 from cortex.state.commands import LogLine, RecordGoal, StepCommands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program, params_of
@@ -111,7 +112,7 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
     added: Any = None
     for change in changed:
         kind = type(change)
-        if kind is changes.Resolve and ended is None:
+        if kind is Resolve and ended is None:
             ended = change
             if (
                 by is None or ended.goal is not by or by.parent or by.children or by.join is not None
@@ -128,7 +129,7 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
             ):  # fmt: skip
                 return False  # no new top goal without a due time, or no room for one
             value = to_plain(added.value)
-        elif kind is changes.Emit and emitted is None:
+        elif kind is Emit and emitted is None:
             emitted = change
             if emitted.order is not None:
                 return False
@@ -159,10 +160,10 @@ def _add_new(k: State, goal: Goal, value: Any, out: Any, program: Program) -> No
     k.live += 1
     if program.keeps:
         k.goals_by_kind.setdefault(kind, {})[number] = None
-    ready = k.open_by_kind.get(kind)
-    if ready is None:
-        ready = k.open_by_kind[kind] = {}
-    ready[number] = None
+    try:
+        k.open_by_kind[kind][number] = None
+    except KeyError:  # the first of its kind
+        k.open_by_kind[kind] = {number: None}
     out.made.append(goal)
 
 
