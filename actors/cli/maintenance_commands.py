@@ -119,7 +119,7 @@ def metrics(
     ] = "",
     keep: Annotated[
         str, typer.Option("--keep", help="how long the end of a job is told", metavar="TIME")
-    ] = "1h",
+    ] = "24h",
     create: Annotated[bool, typer.Option("--create", help="make the state folder if there is none")] = False,
 ) -> int:  # fmt: skip
     """Print the ends of jobs as metrics for Prometheus, from the journals: outcome, cause, time, rows, cost."""

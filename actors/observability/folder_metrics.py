@@ -24,12 +24,17 @@ from actors.jobs.ending_cause import INTERRUPTED
 from actors.journal.errors import FAULTS
 from actors.journal.journal import DatabaseUnreachable, FolderFault, NoSuchJob, StateFolder, StoreError
 from actors.observability.metrics.instruments import FAULT
-from actors.observability.metrics.job_ends import KEPT_MAX, KEPT_S, JobEnd, end_of, is_told
+from actors.observability.metrics.job_ends import KEPT_S, JobEnd, end_of, is_told, worth_telling
 from actors.observability.metrics.samples import MetricSamples, NumberSample
 from actors.observability.metrics.scrape_server import ANSWER_S
 
 UNREAD_AGAIN_S = 300.0
 """Seconds until a journal that could not be read is tried again, unless it is written to before."""
+
+LATE_S = 3600.0
+LATE_MAX = 50
+"""Journals written to before ``LATE_S`` that one reading reads for the first time. Each takes 20 ms: a folder with a
+thousand jobs a day would not be read within the time of a scrape when this process starts."""
 
 _log = logging.getLogger("cortex.observing.metrics")
 
@@ -132,14 +137,18 @@ class FolderMetrics:
         return fault
 
     def _ends(self) -> list[JobEnd]:
-        since_s, found = self._now_s() - self._kept_s, list[JobEnd]()
+        now_s, found, late = self._now_s(), list[JobEnd](), 0
         before, self._read = self._read, {}
-        for job in filter(is_told, self._folder.jobs()):
-            if self._folder.changed_s(job) >= since_s:
-                end = self._end(job, before.get(job))
-                if end is not None and end.at_s >= since_s:
-                    found.append(end)
-        return sorted(found, key=lambda end: -end.at_s)[:KEPT_MAX]
+        changed = ((self._folder.changed_s(job), job) for job in filter(is_told, self._folder.jobs()))
+        for at_s, job in sorted((each for each in changed if each[0] >= now_s - self._kept_s), reverse=True):
+            if job not in before and at_s < now_s - LATE_S:
+                late += 1
+                if late > LATE_MAX:
+                    continue
+            end = self._end(job, before.get(job))
+            if end is not None and end.at_s >= now_s - self._kept_s:
+                found.append(end)
+        return worth_telling(found)
 
     def _end(self, job: str, before: _Read | None) -> JobEnd | None:
         """Return the end of a job; None if the job runs or cannot be read."""

@@ -27,44 +27,75 @@ OF = "{{ $labels.cortex_job_id }}"
 SUBJECT = ("namespace", "cortex_subject_kind", "cortex_subject")
 PLACE = ("namespace", "instance")
 FAILED, BLOCKED = 'cortex_outcome="failed"', 'cortex_cause="blocked"'
+COMPLETE = 'cortex_outcome="complete"'
 DRAINED = 'cortex_state="drained"'
 CLUSTER = ("namespace", "ray_io_cluster")
 OF_CLUSTER = (*CLUSTER, "cortex_job_id")
 GIB = 1 << 30
 
-TOLD_S = 3600
-"""Seconds for which an alert about the end of a job fires, if nothing is done: as long as the end is told."""
+TOLD_S = 3 * 86_400
+"""Most seconds for which an alert about the end of a job fires, if nothing is done. It fires while the end is told, a day by
+default (``actors.observability.metrics.job_ends.KEPT_S``); this bounds what ``cortex metrics --keep`` can make of it."""
+STANDS = "1d"
+"""Longest time for which an alert about a lost job fires: from one evening over the next morning."""
+NOTICED = "30m"
+"""Time within which a loss has to be noticed. Who begins to scrape `cortex metrics` hears nothing of jobs of before, whose
+ends may be told by nobody any more; nor who starts Prometheus again after hours."""
 ENDED = "cortex_job_ended_timestamp_seconds"
+PROGRESSED = "cortex_job:progressed_seconds"
 JOB_OF_IT = "`cortex jobs` lists the jobs that run, and `cortex status JOB` says under `waits` what each waits for."
 
 
 def _ended(*matchers: str) -> str:
-    """Return the query of jobs that have ended so, seconds ago. A job that goes on has no end."""
-    return f"(time() - {level(ENDED, *matchers, labels=(*JOB, 'cortex_outcome', 'cortex_cause'))}) < {TOLD_S}"
+    """Return the query of jobs that have ended so at last, seconds ago. A job that goes on has no end. Of a job that was
+    cancelled at rest, a standing cortex still tells the end before."""
+    ends = level(ENDED, *matchers, labels=(*JOB, "cortex_outcome", "cortex_cause"))
+    return f"(time() - ({ends} >= on ({', '.join(JOB)}) group_left () {level(ENDED)})) < {TOLD_S}"
 
 
-def _lost(labels: tuple[str, ...]) -> str:
-    """Return the query of jobs whose series have vanished, and whose end nobody tells. The end of an earlier run, before
-    the last progress, is none of this run."""
-    join = ", ".join(JOB)
-    known = f"{last(ENDED)} >= on ({join}) {last('cortex_job_progressed_seconds')}"
-    running = level("cortex_rows_expected", labels=labels)
-    return f"({last('cortex_rows_expected', labels=labels)} unless on ({join}) ({known})) unless on ({', '.join(labels)}) {running}"
+def _seen(window: str) -> str:
+    """Return the query of the last progress of jobs that were scraped within the window: one series a job, which is recorded,
+    since a window of a day over the series of all shards and workers reads millions of samples."""
+    return by("max", OF_CLUSTER, f"last_over_time({PROGRESSED}[{window}])")
 
 
+def _lost(when: str) -> str:
+    """Return the query of jobs whose series have vanished, and whose end nobody tells: noticed while ``when`` holds, and from
+    then on until the job reports or has ended, for ``STANDS`` at most.
+
+    The series of an alert itself are the memory (``ALERTS``, which Prometheus stores with all samples, so that the memory
+    outlasts a restart; https://prometheus.io/docs/prometheus/latest/configuration/alerting_rules/). ``keep_firing_for`` of
+    the same page is none: it also keeps an alert whose cause was mended. A window over the vanished series alone clears the
+    alert by itself, or fires of all jobs of a day when the first teller of ends is scraped.
+
+    The end of an earlier run, before the last progress, is none of this run. A job may go on in another cluster.
+    """
+    cluster, job = ", ".join(OF_CLUSTER), ", ".join(JOB)
+    fired = by("count", OF_CLUSTER, f'last_over_time(ALERTS{{alertname=~"{LOST}", alertstate="firing"}}[{STANDS}])')
+    known = f"{last(ENDED, window=STANDS)} >= on ({job}) {by('max', JOB, _seen(STANDS))}"
+    running = level("cortex_rows_expected")
+    return (
+        f"(({_seen(NOTICED)} {when}) or ({_seen(STANDS)} and on ({cluster}) {fired})) "
+        f"unless on ({job}) ({known}) unless on ({job}) {running}"
+    )
+
+
+LOST = "CortexHeadLost|CortexNothingReported"
 BLOCKED_NOW = f"{level('cortex_job_blocked')} > 0"
 OVER_BUDGET = f"({level('cortex_job_over_budget')} > 0 unless {present('cortex_calls_in_flight')} > 0)"
 """Jobs that wait for a budget, which a person has set, and for nothing else: no call is in flight that could hang."""
+ON_CLUSTER = f"on ({', '.join(CLUSTER)})"
 TELLS = by("count", CLUSTER, matching("cortex_ends_kept_seconds"))
 """Clusters and places in which something tells how jobs ended."""
 OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
 """Cortices of clusters that outlive their jobs. A process of its own, or a private Ray, ends with its job."""
-GONE = (
-    f"({by('count', CLUSTER, f'last_over_time({OF_STANDING}[30m])')} "
-    f"unless on ({', '.join(CLUSTER)}) {by('count', CLUSTER, OF_STANDING)})"
-)
+GONE = f"({by('count', CLUSTER, f'last_over_time({OF_STANDING}[{STANDS}])')} unless {ON_CLUSTER} {by('count', CLUSTER, OF_STANDING)})"
 """Clusters that outlive their jobs, whose cortex is gone: a lost head exports nothing, so this reads the last values
 before the loss. Of a job in such a cluster one alert tells, not also that it reports nothing."""
+ENDED_ROWS = level("cortex_job_ended_rows", labels=(*JOB, "cortex_outcome"))
+ROWS_AT_END = by("sum", JOB, ENDED_ROWS)
+FAILED_AT_END = f"{level('cortex_job_ended_rows', FAILED)} / {ROWS_AT_END}"
+"""Share of rows that failed, of jobs that have ended."""
 DISK = matching("cortex_disk_free_bytes")
 FREE = lowest("cortex_disk_free_bytes", labels=PLACE)
 LAG = level("cortex_journal_lag_seconds")
@@ -88,6 +119,10 @@ class Alert:
 
 
 RECORDED = {
+    PROGRESSED: (  # of jobs with rows of their own, not of the children of one
+        f"{level('cortex_job_progressed_seconds', labels=OF_CLUSTER)} and on ({', '.join(OF_CLUSTER)}) "
+        f"{level('cortex_rows_expected', labels=OF_CLUSTER)}"
+    ),
     "cortex_job:rows_done": f"{in_all('cortex_rows_total', over='cortex_outcome')} or 0 * {level('cortex_rows_expected')}",
     "cortex_job:rows_left": f"{level('cortex_rows_expected')} - cortex_job:rows_done",
     "cortex_job:rows:rate15m": slope("cortex_rows_total", over=("cortex_outcome",)),
@@ -241,7 +276,7 @@ ALERTS = (
     ),
     Alert(
         "CortexHeadLost",
-        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {GONE}",
+        f"({_lost('')}) and {ON_CLUSTER} {GONE}",
         "2m",
         "critical",
         f"The cortex of job {OF} is gone, and the job was not done",
@@ -256,6 +291,16 @@ ALERTS = (
         f"`cortex status {OF}` says why and what to do. Nothing is lost, and finished rows are not paid again.",
     ),
     Alert(
+        "CortexEndedWithFailures",
+        f"({FAILED_AT_END} > 0.05 and {ROWS_AT_END} >= 50 or {FAILED_AT_END} > 0.5) "
+        f"and on ({', '.join(JOB)}) {_ended(COMPLETE)}",
+        "0m",
+        "warning",
+        f"Job {OF} has ended complete, with many failed rows",
+        "{{ $value | humanizePercentage }} of its rows ended in an error. "
+        f"`cortex inspect {OF} --failed` shows them, and `cortex retry {OF}` asks them again.",
+    ),
+    Alert(
         "CortexInterrupted",
         _ended('cortex_outcome="interrupted"'),
         "2m",
@@ -265,7 +310,7 @@ ALERTS = (
     ),
     Alert(
         "CortexNothingReported",
-        f"({_lost(OF_CLUSTER)}) and on ({', '.join(CLUSTER)}) {TELLS} unless on ({', '.join(CLUSTER)}) {GONE}",
+        f"{_lost(f'and {ON_CLUSTER} {TELLS}')} unless {ON_CLUSTER} {GONE}",
         "5m",
         "critical",
         f"Job {OF} has reported nothing for 5 minutes, and its end is not known",

@@ -14,7 +14,7 @@ SCRAPE_S = 30
 GIB = 1 << 30
 FINAL = {"complete", "failed", "cancelled"}
 KINDS = ("answered", "throttled", "transient", "blocked")
-KEPT_S = 3600
+KEPT_S = 86_400
 
 
 class Scrapes:
@@ -55,6 +55,8 @@ class Job:
     began_s: float = 0.0
     worker: str = "w1"
     instance: str = "i"
+    cluster: str = ""
+    """Cluster that it runs in, if that is not the world's."""
     runs: bool = True
     seen: bool = True
     share: float = 1.0
@@ -78,6 +80,10 @@ class Job:
     kinds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
     end: tuple[str, str, float] | None = None
     """Outcome, cause and time."""
+    end_at_rest: tuple[str, str, float] | None = None
+    """End that was written when its cluster had it no more: only who reads the journal tells of it."""
+    end_told: bool = True
+    """Whether what tells of ends can tell of its own."""
 
     @property
     def left(self) -> float:
@@ -115,6 +121,8 @@ class Job:
         own = {**labels, "cortex_job_id": self.name, "instance": self.instance}
         if prefix:
             own["WorkerId"] = self.worker
+        if self.cluster:
+            own["ray_io_cluster"] = self.cluster
         waiting = bool(self.left) and not self.blocked
         numbers = {
             "cortex_rows_expected": self.rows if self.rows_told else 0, "cortex_queue": self.queue * waiting,
@@ -219,8 +227,11 @@ class World:
                 return
             put("cortex_disk_free_bytes", self.free_bytes, **own)
         for job in self.jobs:
-            if job.end is not None and self.now_s - job.end[2] < KEPT_S and not job.runs:
-                outcome, cause, at_s = job.end
+            if job.end is not None and job.end_told and self.now_s - job.end[2] < KEPT_S and not job.runs:
+                outcome, cause, at_s = job.end if by_cortex else job.end_at_rest or job.end
+                rows = {"succeeded": job.succeeded, "failed": job.failed, "refused": 0.0, "left": job.left}
+                for each, count in rows.items() if job.rows_told else ():
+                    put(f"{prefix}cortex_job_ended_rows", int(count), cortex_outcome=each, cortex_job_id=job.name, **own)
                 how = {"cortex_outcome": outcome, "cortex_cause": cause, "cortex_job_id": job.name}
                 put(f"{prefix}cortex_job_ended_timestamp_seconds", at_s, **own, **how)
 

@@ -19,10 +19,13 @@ from actors.observability.metrics.samples import NumberSample
 from cortex.state.state import State
 from policies.estimates.price import usd
 
-KEPT_S: Final = 3600.0
-"""Seconds for which the end of a job is told: long enough for any interval of scrapes, and for an alert to be read."""
+KEPT_S: Final = 86_400.0
+"""Seconds for which the end of a job is told, and so its alert stands, if nothing is done: that of the evening is still
+read in the morning."""
 KEPT_MAX: Final = 50
-"""Most ends that a process tells of, the latest: 7 series each, of at most 1,000."""
+"""Most ends that a process tells of: 7 series each, of at most 1,000."""
+LATEST: Final = 25
+"""Ends of ``KEPT_MAX`` that are the latest ones, whatever they are. An end that was told once is in Prometheus."""
 
 
 class JobEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +55,15 @@ class JobEnd(msgspec.Struct, frozen=True, array_like=True):
             yield NumberSample("cortex.job.ended.cost.usd", (*own, (CERTAINTY, certainty)), cost)
 
 
+def worth_telling(ends: Iterable[JobEnd]) -> list[JobEnd]:
+    """Return at most ``KEPT_MAX`` ends: the ``LATEST``, then those that ask for a person, then others, the latest
+    first. Else fifty short jobs that end well would silence the alert of one that did not."""
+    found = sorted(ends, key=lambda end: -end.at_s)
+    latest, rest = found[:LATEST], found[LATEST:]
+    rest.sort(key=lambda end: end.outcome in _FINAL and not end.failed)
+    return latest + rest[: KEPT_MAX - LATEST]
+
+
 def end_of(k: State, outcome: str = "") -> JobEnd:
     """Return the end of a job whose state is ``k``. ``outcome``: of a job that has none of its own, because its process
     died. Its time is that of the machine's clock, as ``time()`` of Prometheus is, not the job's own."""
@@ -74,7 +86,7 @@ def encoded(k: State) -> bytes:
 
 
 class KeptEnds:
-    """Ends of jobs that one process keeps for ``KEPT_S``, at most ``KEPT_MAX``. ``now_s``: Unix time."""
+    """Ends of jobs that one process keeps for ``KEPT_S``, those ``worth_telling``. ``now_s``: Unix time."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -87,8 +99,9 @@ class KeptEnds:
         end = _decoder.decode(blob)
         self._ends.pop(end.job, None)
         self._ends[end.job] = end
-        while len(self._ends) > KEPT_MAX:
-            del self._ends[next(iter(self._ends))]
+        if len(self._ends) > KEPT_MAX:
+            kept = {each.job for each in worth_telling(self._ends.values())}
+            self._ends = {job: each for job, each in self._ends.items() if job in kept}
 
     def drop(self, job: str) -> None:
         """Forget the end of a job that goes on."""
@@ -109,4 +122,5 @@ class KeptEnds:
                 yield from end.points()
 
 
+_FINAL: Final = ("complete", "cancelled")
 _decoder = msgspec.msgpack.Decoder(JobEnd)

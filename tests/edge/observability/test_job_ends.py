@@ -15,7 +15,16 @@ from actors.observability import folder_metrics
 from actors.observability.base.step_timer import StepTimer
 from actors.observability.folder_metrics import FolderMetrics
 from actors.observability.metrics.instruments import INSTRUMENTS
-from actors.observability.metrics.job_ends import KEPT_MAX, KEPT_S, JobEnd, KeptEnds, encoded, end_of
+from actors.observability.metrics.job_ends import (
+    KEPT_MAX,
+    KEPT_S,
+    LATEST,
+    JobEnd,
+    KeptEnds,
+    encoded,
+    end_of,
+    worth_telling,
+)
 from actors.observability.metrics.job_meter import JobMeter
 from actors.observability.metrics.samples import MetricSamples
 from cortex.programs.batch import Batch
@@ -87,8 +96,8 @@ async def test_the_end_of_a_job_outlives_its_channel(tmp_path, model, limits, ou
     assert of(kept, "cortex_state_up") == 1 and of(kept, "cortex_disk_free_bytes") > 0
 
 
-def test_an_end_is_forgotten_after_an_hour_and_when_its_job_goes_on():
-    now_s = 10_000.0
+def test_an_end_is_forgotten_after_a_day_and_when_its_job_goes_on():
+    now_s = 1e6
     ends = KeptEnds(lambda: now_s)
     for job, at_s in (("old", now_s - KEPT_S - 1), ("goes-on", now_s), ("left", now_s), ("new", now_s)):
         ends.keep(_blob(job, at_s))
@@ -103,10 +112,33 @@ def test_an_end_is_forgotten_after_an_hour_and_when_its_job_goes_on():
 def test_the_latest_ends_are_kept():
     ends = KeptEnds(lambda: 1_000.0)
     for number in range(KEPT_MAX + 9):
-        ends.keep(_blob(f"j{number}", 900.0))
+        ends.keep(_blob(f"j{number}", 900.0 + number / 100))
     ends.keep(_blob("j20", 950.0))
     told = [dict(each.labels)["cortex.job.id"] for each in ends.points() if "timestamp" in each.name]
     assert len(told) == KEPT_MAX and told[0] == "j9" and told[-1] == "j20"
+
+
+@pytest.mark.parametrize(
+    ("early", "kept"),
+    [
+        (JobEnd("x", 1, "partial", "cap", 1.0), True),
+        (JobEnd("x", 1, "interrupted", "interrupted", 1.0), True),
+        (JobEnd("x", 1, "complete", "none", 1.0, failed=3), True),
+        (JobEnd("x", 1, "complete", "none", 1.0), False),
+        (JobEnd("x", 1, "cancelled", "cancel", 1.0), False),
+    ],
+)
+def test_an_end_that_asks_for_a_person_outlasts_many_that_do_not(early, kept):
+    later = [JobEnd(f"j{number}", 1, "complete", "none", 2.0 + number) for number in range(3 * KEPT_MAX)]
+    told = worth_telling([early, *later])
+    assert (early in told) == kept and len(told) == KEPT_MAX and told[:LATEST] == later[: -LATEST - 1 : -1]
+
+
+def test_many_that_ask_for_a_person_leave_room_for_the_latest():
+    """An end that is never told would be one of which nothing is known."""
+    early = [JobEnd(f"x{number}", 1, "partial", "cap", 1.0 + number) for number in range(3 * KEPT_MAX)]
+    told = worth_telling([*early, last := JobEnd("x", 1, "complete", "none", 1_000.0)])
+    assert told[0] == last and len(told) == KEPT_MAX
 
 
 def test_only_a_cortex_that_outlives_its_jobs_says_how_long_it_keeps_their_ends(monkeypatch):
@@ -204,6 +236,18 @@ async def test_a_journal_is_read_again_only_after_a_write(tmp_path, monkeypatch)
     assert found_in(metrics.samples()).keys() == found_in(metrics.samples()).keys()
     assert read == ["j"]
     assert not [point for point in FolderMetrics(StateFolder(str(tmp_path)), kept_s=1e-9).samples().points if "ended" in point.name]
+
+
+async def test_a_folder_with_many_old_jobs_is_read_a_part_at_a_time_the_latest_first(tmp_path, monkeypatch):
+    folder = StateFolder(str(tmp_path)).prepare()
+    now_s, jobs = 1e6, {f"j{number}": number * 60.0 for number in range(200)}  # of 200 minutes
+    monkeypatch.setattr(type(folder), "jobs", lambda self: list(jobs))
+    monkeypatch.setattr(type(folder), "changed_s", lambda self, job: now_s - jobs[job])
+    monkeypatch.setattr(folder_metrics, "LATE_MAX", 50)
+    metrics = FolderMetrics(folder, now_s=lambda: now_s)
+    for count in (61 + 50, 61 + 100, 200, 200):
+        metrics.samples()
+        assert list(metrics._read) == list(jobs)[:count]
 
 
 async def test_a_folder_that_cannot_be_read_is_not_up(tmp_path, monkeypatch):
