@@ -249,6 +249,7 @@ INCIDENTS: dict[str, list[Incident]] = {
             _set("seen", False, True), 10 * HOUR, 6 * MINUTE, _back("seen", True, True), MINUTE, roads=(False,),
             made=_with(rows=1_000_000),
         ),
+        Incident(_vanishes, 25 * HOUR, 6 * MINUTE, lambda world: None, MINUTE, roads=(True,), stands=False),  # a day at most
         Incident(_vanishes, 2 * HOUR, 6 * MINUTE, _is_told, MINUTE),
         Incident(_vanishes, 2 * HOUR, 6 * MINUTE, _goes_on_elsewhere, MINUTE, roads=(True,)),
     ],
