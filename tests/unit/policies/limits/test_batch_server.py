@@ -46,6 +46,27 @@ def test_where_the_server_tells_it_few_wait_for_the_cache(slots: int, cache: flo
     reached(slots, cache, prompts, 1.0, 0.15)
 
 
+@pytest.mark.parametrize(
+    ("slots", "cache", "used", "seed"),
+    [
+        (64, 0.5, 0.9, 31),
+        (64, 0.25, 0.8, 31),  # .95 of the most is all that a dozen calls write while .15 wait
+        pytest.param(256, 0.25, 0.95, 31, marks=pytest.mark.long),
+        pytest.param(64, 0.5, 0.9, 32, marks=pytest.mark.long),
+        pytest.param(256, 0.5, 0.95, 32, marks=pytest.mark.long),
+    ],
+)
+def test_a_long_prompt_that_waits_for_room_moves_the_number_little(
+    slots: int, cache: float, used: float, seed: int
+) -> None:
+    """Nothing waited for a second at times, so that the number grew and was cut in turns: .14 to .32 waited."""
+    server = batch(slots, cache, PROMPTS["1 in 10 of 8,000"])
+    found = Queues(server, seed=seed, told=1.0).run(700)
+    assert found.used(100, 700) >= used
+    assert found.waiting(100, 700) <= 0.16 * fits(server)
+    assert (found.timed_out, found.failed, found.opened) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(("slots", "cache"), [(64, 0.5), (256, 0.0)])
 def test_a_few_long_prompts_do_not_end_the_search(slots: int, cache: float) -> None:
     """Each of eight seeds uses .91 or more at 256 slots; before prompts were measured, some used .15."""

@@ -93,6 +93,53 @@ def test_a_slot_that_is_free_for_a_moment_changes_nothing() -> None:
     assert not told.growing and not told.calm
 
 
+def turns(*readings: tuple[float, int, int]) -> ToldQueue:
+    """Return the state after readings (time, running, waiting) of a number that is held."""
+    told, allowed = ToldQueue(heard_s=99.0, changed_s=90.0, growing=False), 100.0
+    for at_s, running, waiting in readings:
+        allowed = reading(told, at_s, allowed, running, waiting, in_flight=round(allowed))
+    return told
+
+
+UP, DOWN, UP_AGAIN = ((100.0, 100, 0), (101.0, 100, 0)), ((103.0, 80, 30),), ((105.0, 80, 0), (106.0, 80, 0))
+
+
+@pytest.mark.parametrize(
+    ("readings", "window_s"),
+    [
+        (UP, 0.0),
+        (DOWN, 0.0),
+        ((*UP, *DOWN), 2.0),
+        ((*DOWN, *UP_AGAIN), 2.0),
+        ((*UP, *DOWN, *UP_AGAIN), 2.0),  # too early for a mean over two seconds
+        ((*UP, *DOWN, *[(104.5 + each / 2, 80, 0) for each in range(8)]), 4.0),
+    ],
+)
+def test_readings_count_the_longer_the_more_often_the_number_turns(
+    readings: tuple[tuple[float, int, int], ...], window_s: float
+) -> None:
+    assert turns(*readings).window_s == window_s
+
+
+@pytest.mark.parametrize("window_s", [0.0, 2.0, 4.0, 16.0])
+def test_a_server_that_has_more_slots_is_found_whatever_the_window(window_s: float) -> None:
+    """Steps up in a row halve the window; then growth begins again."""
+    told, allowed, at_s = ToldQueue(heard_s=99.0, changed_s=90.0, growing=False, window_s=window_s), 100.0, 100.0
+    while not told.growing:
+        at_s += 0.5
+        allowed = reading(told, at_s, allowed, int(allowed), 0)
+    assert at_s < 160.0 and told.window_s == 0.0 and allowed <= 200
+
+
+def test_a_moment_in_which_a_long_prompt_keeps_others_waiting_cuts_nothing() -> None:
+    told = ToldQueue(heard_s=99.0, changed_s=90.0, growing=False, window_s=8.0)
+    for second in range(20):
+        assert reading(told, 100.0 + second, 64.0, 58, 6) == 64
+    assert reading(told, 120.0, 64.0, 46, 18) == 64
+    seen = [reading(told, 121.0 + second, 64.0, 32, 32, in_flight=64) for second in range(4)]
+    assert min(seen) < 64, "half of the slots are gone"
+
+
 # ------------------------------------------------------------------------------------------------- in the pool's limit
 
 
