@@ -25,7 +25,9 @@ from policies.limits.told_queue import TOLD_S
 _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
 _TIMED_OUT = FailureKind.TIMED_OUT.value
-_REJECTED = FailureKind.REJECTED.value
+_FOR_ITSELF = (FailureKind.REJECTED.value, FailureKind.TOO_LARGE.value)
+"""Kinds of failure in which a call was refused for its own request, and nothing was told of the account. Status 413
+comes "from Cloudflare before the request reaches our API servers": https://docs.claude.com/en/api/errors."""
 _BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
 SPREAD_S = 1.0
 """Seconds between two divisions of a job's demand among servers of equal rank while their limits stay the same."""
@@ -272,8 +274,8 @@ def _judge(
             moved(state, signals.route, was, out)
     elif own.state is BreakerState.HALF_OPEN:
         touch(state, route.pool)  # a further probe may be sent
-        rejected = bool(failed) and _REJECTED in failed
-        if rejected and breaker.probe_rejected(policy, own, state.at_s, signals.generation):
+        tests_nothing = signals.given_back or (failed and any(kind in failed for kind in _FOR_ITSELF))
+        if tests_nothing and breaker.probe_rejected(policy, own, state.at_s, signals.generation):
             pool = state.pools[route.pool]
             pool.probed_s = min(pool.probed_s, own.probe_due_s - policy.blocked_open_s)
             state.wake(own.probe_due_s)

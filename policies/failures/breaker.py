@@ -280,7 +280,8 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
 
 
 def probe_rejected(policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int) -> bool:
-    """Let the next probe of a blocked account go `open_s` after this one, which was refused for its own request.
+    """Let the next probe of a blocked account go `open_s` after this one, which was refused for its own request, or
+    came back unsent.
 
     Such an answer says nothing about the account, and costs nothing. With a minute each, rows that are all refused
     would take a minute each. Pass the attempt itself to `observe` before, as void. Return whether the time has changed.

@@ -353,7 +353,13 @@ def test_a_blocked_account_is_probed_once_a_minute_in_the_whole_cluster():
     assert t.jobs["a"].grants[ROUTE].why == "blocked: credit is too low"
 
 
-@pytest.mark.parametrize(("end", "least", "most"), [("rejected", 90, 110), ("throttled", 1, 3)])
+@pytest.mark.parametrize(
+    ("end", "least", "most"),
+    [
+        ({"failed": {"rejected": 1}}, 90, 110), ({"failed": {"too_large": 1}}, 90, 110), ({"given_back": 1}, 90, 110),
+        ({"failed": {"throttled": 1}}, 1, 3), ({"failed": {"cancelled": 1}}, 1, 3),
+    ],
+)  # fmt: skip
 def test_rows_that_are_refused_for_their_own_requests_do_not_take_a_minute_each(end, least, most):
     """Such an answer says nothing of the account, and costs nothing."""
     t = town()
@@ -369,7 +375,7 @@ def test_rows_that_are_refused_for_their_own_requests_do_not_take_a_minute_each(
             if job.begin(ROUTE, t.at_s):
                 probes.append(t.at_s)
                 job.flights[ROUTE].clear()
-                t.report(generation=t.breaker().generation, failed={end: 1})
+                t.report(generation=t.breaker().generation, **end)
     assert least <= len(probes) <= most, probes
     assert t.breaker().blocked
 
