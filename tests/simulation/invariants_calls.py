@@ -10,6 +10,7 @@ from typing import Any
 
 from cortex.state import commands, events
 from cortex.state.state import flight_key
+from cortex.values.limits import JobTerms
 from cortex.values.reply import Usage
 from policies.estimates.price import Price, cost_nusd
 from policies.estimates.tokens import body_tokens_bound
@@ -36,7 +37,11 @@ class _Books:
         self.blocked: dict[int, set[tuple[int, int]]] = {}
         """Routes with a blocked account, and the calls sent there since that are under way."""
         self.failed: dict[int, tuple[float, FailureKind, int]] = {}
-        """Time, kind and route of the last failed attempt of a goal."""
+        """Time, kind and route of the last failed attempt of a goal; -1: the goal was to go to another route."""
+        self.grants: dict[int, tuple[int, int]] = {}
+        """By route: permits and starts of its last grant."""
+        self.moved = False
+        """True from a grant of a fallback, with none of the own route that is without bound, to one that is."""
         self.failures: Counter[tuple[int, str]] = Counter()
         """Failed attempts of a goal's sample, without throttled ones."""
         self.next_s = 0.0
@@ -50,6 +55,17 @@ class _Books:
         self.assumed: dict[tuple[int, int], commands.Call] = {}
         """Calls that ended with unknown cost."""
         self.assumed_nusd = 0
+
+
+def moved(grants: dict[int, tuple[int, int]], terms: JobTerms, before: bool) -> bool:
+    """Return whether these grants, of (permits, starts) by route, send a job's work to a fallback; ``before``: it went
+    there.
+    """
+    own = [grants.get(route, (0, -1)) for route in range(1 + terms.peers)]
+    others = [grants.get(route, (0, -1)) for route in range(1 + terms.peers, 1 + len(terms.fallbacks))]
+    if any(permits and starts < 0 for permits, starts in own):
+        return False
+    return before or any(permits and starts for permits, starts in others)
 
 
 class CallsWatch(Observer):
@@ -84,10 +100,13 @@ class CallsWatch(Observer):
                         self._committed[spoken(call.body)] -= 1
                 elif type(event) is events.PermitsGranted:
                     books.strays[event.route] = event.strays
+                    books.grants[event.route] = event.permits, event.starts
+                    books.moved = moved(books.grants, record.k.terms, books.moved)
                 elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
                 elif type(event) is events.Rejoined:
+                    books.grants = {}  # the next incarnation asks for its own
                     held = set(event.held)  # held by branches; requests in message batches outlive them
                     routes = record.k.terms.routes
                     for key in [
@@ -187,7 +206,9 @@ class CallsWatch(Observer):
             books.failures[event.goal, event.sample] += 1
         if failure.kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
             books.blocked.setdefault(call.route, set())
-        books.failed[event.goal] = (at_s, failure.kind, call.route)
+        # no retry, though the fallback's breaker may open too, and the goal come back: few, those that were under way
+        elsewhere = books.moved and call.route <= record.k.terms.peers
+        books.failed[event.goal] = (at_s, failure.kind, -1 if elsewhere else call.route)
 
     def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
         say, name = self._watch.say, record.name
