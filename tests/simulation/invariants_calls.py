@@ -101,7 +101,9 @@ class CallsWatch(Observer):
                 elif type(event) is events.PermitsGranted:
                     books.strays[event.route] = event.strays
                     books.grants[event.route] = event.permits, event.starts
-                    books.moved = moved(books.grants, record.k.terms, books.moved)
+                    before, books.moved = books.moved, moved(books.grants, record.k.terms, books.moved)
+                    if books.moved and not before:
+                        self._hurried(books, record.k.terms.peers)
                 elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
@@ -130,6 +132,14 @@ class CallsWatch(Observer):
         if routes:
             self._permits(record, books, routes)
             self._cap(record, books)
+
+    def _hurried(self, books: _Books, peers: int) -> None:
+        """Count no goal that waits as a retry on its own route: its job moves to a fallback, which is to take it at
+        once. It comes back if the fallback's breaker opens first, and by then its own has closed.
+        """
+        for goal, (at_s, kind, route) in books.failed.items():
+            if route <= peers:
+                books.failed[goal] = (at_s, kind, -1)
 
     def _taken_back(self, record: JobWatch, books: _Books) -> None:
         """Remove calls for message batches that were never sent: they are asked anew, without an event for each."""

@@ -35,9 +35,16 @@ def retries_told(*order: tuple[events.Event, ...] | None) -> list[str]:
     return said
 
 
-def test_calls_under_way_when_their_breaker_opened_may_come_back_when_it_has_closed() -> None:
+@pytest.mark.parametrize(
+    "order",
+    [((OPENED, FALLBACK, FALLBACK_OPENED), None, (CLOSED,)), (None, (OPENED, FALLBACK, FALLBACK_OPENED), (CLOSED,))],
+    ids=["under way", "waiting"],
+)
+def test_calls_may_come_back_that_failed_before_or_after_their_breaker_opened(
+    order: tuple[tuple[events.Event, ...] | None, ...],
+) -> None:
     """The fallback was to take them, and its breaker opened before it did."""
-    assert retries_told((OPENED, FALLBACK, FALLBACK_OPENED), None, (CLOSED,)) == []
+    assert retries_told(*order) == []
 
 
 @pytest.mark.parametrize("order", [(None,), (None, (OPENED,), (CLOSED,)), ((OPENED,), None, (CLOSED,))])

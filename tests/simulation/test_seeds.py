@@ -24,7 +24,7 @@ FAILED_ONCE = [
     400006, 400019, 501061, 501481, 501484, 501600, 522247, 710084, 802661, 803249, 805041, 806198, 807849,
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
     2004705, 2007871, 2011007, 2013043, 3004483, 3005551, 5001481, 5001915,
-    7011749, 7013599, 7014846, 8001212, 9011890, 9015946, 9020160, 10001636, 10007238,
+    7011749, 7013599, 7014846, 8001212, 9011890, 9015946, 9020160, 10001636, 10003557, 10007238,
 ]  # fmt: skip
 
 
@@ -96,8 +96,8 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     follow load. 3005551: it missed the limit of a cortex whose successor had granted nothing yet. 5001481, 5001915: it
     missed the lease of a channel that was only thought dead and kept its journal. 816304, 817300: it took a permit
     that begins nothing for one that does. 10001636: it counted what a replaced cortex granted to a job that had
-    claimed of its successor. 10007238: it took calls for retries that a fallback was to take, whose breaker opened
-    before.
+    claimed of its successor. 10003557, 10007238: it took calls for retries that a fallback was to take, whose
+    breaker opened before.
     """
     verdict = live(seed)
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
