@@ -545,6 +545,8 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     probing.strays.ended_at_s += by_s
     probing.strays.fell_since_s += by_s
     limit.load.from_s += by_s
+    if probing.renewed_s:
+        probing.renewed_s += by_s
     if probing.since_s:
         probing.since_s += by_s
     if limit.charged.at_s:

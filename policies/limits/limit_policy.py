@@ -1,4 +1,6 @@
-"""Settings by which a pool's limit is found and kept (`policies.limits.limit`, `policies.limits.probing`)."""
+"""Settings by which a pool's limit is found and kept, and the load from which it is (`policies.limits.limit`,
+`policies.limits.probing`).
+"""
 
 from __future__ import annotations
 
@@ -153,3 +155,32 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+class PoolLoad(msgspec.Struct, array_like=True):
+    """Use and health of the pool, as fading means."""
+
+    accepted_per_s: float = 0.0
+    """Accepted calls per second."""
+    latency_s: float = 0.0
+    """Mean latency of an answered call, in seconds; 0: no answer yet."""
+    good: float = 0.0
+    """Fading count of answered attempts."""
+    bad: float = 0.0
+    """Fading count of attempts that ended OVERLOADED, TRANSIENT or TIMED_OUT."""
+    input_size: float = 0.0
+    """Mean input tokens of a call."""
+    output_size: float = 0.0
+    """Mean output tokens of a call."""
+    steady_per_s: float = 0.0
+    """Accepted calls per second, over a longer time."""
+    from_s: float = 0.0
+    """Time of the first report, in seconds."""
+    sized: int = 0
+    """Calls answered so far, of which the mean sizes are."""
+
+    def wellness(self, unwell_share: float) -> float:
+        """Return the health from 1 (no bad answers) down to 0 (a share of `unwell_share` or more of bad answers)."""
+        if not self.bad:
+            return 1.0
+        return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))

@@ -34,7 +34,8 @@ the calls in flight divided by the time that paying for them took; afterwards th
 count. A few calls in flight are no debt: then one call follows each silence.
 
 **Strays and storms** are refusals that do not depend on what is sent (`strays`). They say nothing about the limit that
-had been found before (`FoundLimit`), so it holds again after them, without a search.
+had been found before (`FoundLimit`), so it holds again after them, without a search. After a storm that came before
+anything was known, in which nothing was accepted, the search begins anew, once.
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
 refusal of the last probe: 1 % at most, at any rate.
@@ -49,6 +50,7 @@ import msgspec
 
 from policies.limits import strays as independent
 from policies.limits.limit_policy import LimitPolicy
+from policies.limits.limit_policy import PoolLoad as PoolLoad
 from policies.limits.strays import Strays
 
 
@@ -131,35 +133,8 @@ class Probing(msgspec.Struct, array_like=True):
     `under_way` were not accepted."""
     lent: int = 0
     """Calls of `inside` that were accepted: so many may have been charged late."""
-
-
-class PoolLoad(msgspec.Struct, array_like=True):
-    """Use and health of the pool, as fading means."""
-
-    accepted_per_s: float = 0.0
-    """Accepted calls per second."""
-    latency_s: float = 0.0
-    """Mean latency of an answered call, in seconds; 0: no answer yet."""
-    good: float = 0.0
-    """Fading count of answered attempts."""
-    bad: float = 0.0
-    """Fading count of attempts that ended OVERLOADED, TRANSIENT or TIMED_OUT."""
-    input_size: float = 0.0
-    """Mean input tokens of a call."""
-    output_size: float = 0.0
-    """Mean output tokens of a call."""
-    steady_per_s: float = 0.0
-    """Accepted calls per second, over a longer time."""
-    from_s: float = 0.0
-    """Time of the first report, in seconds."""
-    sized: int = 0
-    """Calls answered so far, of which the mean sizes are."""
-
-    def wellness(self, unwell_share: float) -> float:
-        """Return the health from 1 (no bad answers) down to 0 (a share of `unwell_share` or more of bad answers)."""
-        if not self.bad:
-            return 1.0
-        return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))
+    renewed_s: float = 0.0
+    """Time at which the search began anew after a storm, since nothing had been known; 0: never."""
 
 
 def pace(probing: Probing) -> float:
@@ -484,9 +459,11 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
 
     If the calls in flight at the first refusal had to be paid for (`charged_late`), their number divided by the time is
     the refill. If that is far less than the pool sustained before, or than a new pool begins with, the silence was no
-    debt but a storm, which says nothing about a limit.
+    debt but a storm, which says nothing about a limit. That a debt looks so where nothing is known cannot be told by
+    one silence: a second one, soon after the search began anew, refutes the storm.
     """
-    debt = max(probing.inside, 1) / max(held_until_s - probing.since_s, 1.0)
+    silent_s, silences = probing.since_s, probing.barren
+    debt = max(probing.inside, 1) / max(held_until_s - silent_s, 1.0)
     strays = probing.strays
     target = strays.sustained if strays.known else max(strays.sustained, policy.start / (load.latency_s or 1.0))
     if probing.found is not None:
@@ -496,12 +473,32 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     probing.inside = 0
     if strays.ended_at_s and at_s - strays.ended_at_s < policy.restored_s and not strays.tolerated:
         strays.sustained = debt  # silences soon after a climb refute it
+    if probing.renewed_s and silent_s - probing.renewed_s < policy.restored_s and in_debt(policy, probing):
+        strays.sustained = debt  # as many calls at once as before, and as long a silence: they are being paid for
     if debt >= policy.debt_share * target or strays.sustained == debt:
         return
     probing.charged_late = False
     strays.fell_accepted = strays.fell_refused = 0
-    if not restore(policy, probing, load, policy.debt_share * target):
+    known = strays.known or probing.found is not None
+    # Three silences in a row follow each other by chance once in eight where half of the calls are refused.
+    long = silences >= policy.doublings_max or held_until_s - silent_s >= policy.reserve_s
+    if not known and not probing.renewed_s and long:
+        _begin_anew(policy, probing, load, at_s)
+    elif not restore(policy, probing, load, policy.debt_share * target):
         _begin_climb(policy, probing, load, load.accepted_per_s, target, at_s)
+
+
+def _begin_anew(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> None:
+    """Search as a new pool does, once: a storm that came before anything was known teaches nothing.
+
+    Refusals of the storm tell of no limit, and a climb towards a guess would take a limit on calls at once for a rate,
+    and find it slowly.
+    """
+    probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
+    probing.concurrency, probing.strikes, probing.clock_s = float(policy.start), 0, 0.0
+    probing.accepted = probing.refused = 0
+    probing.since_s, load.from_s, probing.renewed_s = 0.0, at_s, at_s
+    independent.end(probing.strays)
 
 
 def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:

@@ -74,3 +74,19 @@ def test_a_guess_that_a_storm_left_does_not_hold(storm: Storm) -> None:
     """Also where nothing was known before it, or a climb was begun while all was refused."""
     reached, line = figure(storm)
     assert reached >= 0.9, line
+
+
+@pytest.mark.parametrize(
+    "storm",
+    [
+        Storm("places .6s", 1.0, 60, 1),
+        Storm("places 8s", 1.0, 60, 1),
+        Storm("places 60 of 2s", 1.0, 60, 1, retry_after=True),
+        Storm("unlimited 8s, 200", 1.0, 60, 1, retry_after=True),
+        Storm("bucket 8s", 1.0, 300, 1, retry_after=True),
+    ],
+    ids=str,
+)
+def test_after_a_storm_from_the_first_second_the_search_begins_anew(storm: Storm) -> None:
+    reached, line = figure(storm)
+    assert reached >= 0.9, line
