@@ -140,31 +140,25 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
         if ended is not None and program.rows_are_goals:
             return False  # two results: their order matters
         emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind, emitted.ending)
-    if added is not None:
-        _add_new(k, added, value, out, program)
+    if added is not None:  # as `_add_goal` does, which fits goals with a parent or a due time as well
+        number = added.id = k.next_goal
+        k.next_goal = number + 1
+        if added.value is not value:
+            added.value = value
+        if added.depth:
+            added.depth = 0
+        k.goals[number] = added
+        k.live += 1
+        if program.keeps:
+            k.goals_by_kind.setdefault(added.kind, {})[number] = None
+        try:
+            k.open_by_kind[added.kind][number] = None
+        except KeyError:  # the first of its kind
+            k.open_by_kind[added.kind] = {number: None}
+        out.made.append(added)  # type: ignore[attr-defined]
     if ended is not None:
         end_alone(k, ended.goal, answer, out, program)
     return True
-
-
-def _add_new(k: State, goal: Goal, value: Any, out: Any, program: Program) -> None:
-    """Add a goal like ``_add_goal``, which fits goals with a parent or a due time as well."""
-    number = goal.id = k.next_goal
-    k.next_goal = number + 1
-    if goal.value is not value:
-        goal.value = value
-    if goal.depth:
-        goal.depth = 0
-    kind = goal.kind
-    k.goals[number] = goal
-    k.live += 1
-    if program.keeps:
-        k.goals_by_kind.setdefault(kind, {})[number] = None
-    try:
-        k.open_by_kind[kind][number] = None
-    except KeyError:  # the first of its kind
-        k.open_by_kind[kind] = {number: None}
-    out.made.append(goal)
 
 
 # -- checking -------------------------------------------------------------------------------------------------------

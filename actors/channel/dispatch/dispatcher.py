@@ -154,7 +154,7 @@ class Dispatch:
 
         Return True if a message sets out to another process now.
         """
-        links = self._links
+        links, where = self._links, self._where
         together = links.together(self._limits)
         link: BranchLink | None = None
         given: dict[str, BranchLink] = {}
@@ -170,7 +170,7 @@ class Dispatch:
                 self._unassigned[key] = call
                 continue
             link.queue[key] = call
-            self._where[key] = link
+            where[key] = link
         if link is not None:
             links.look(link)
         begin = [link for link in given.values() if not link.carrying]
