@@ -460,6 +460,9 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         guess = max(search.pace(probing), search.floor(policy, probing))
         requests_per_s = _least(requests_per_s, guess * free / strayed)
         concurrency = search.inside(policy, limit.load, requests_per_s)
+        if probing.barren > 1 and not search.in_debt(policy, probing) and not probing.strays.climbs:
+            # One call follows each silence, at once: paced, it would come a second silence later.
+            requests_per_s, concurrency = max(requests_per_s, 1 / policy.hold_s), 1.0
     elif probing.mode is ProbeMode.CONCURRENCY and limit.load.latency_s:
         # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
         # rate.

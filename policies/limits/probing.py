@@ -538,7 +538,10 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
 def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
     agree = policy.agree + 1.5 / max(probing.accepted, 1)
     settled = abs(mean / probing.rate - 1) < agree
-    probing.strikes = 0 if settled else probing.strikes + 1
+    if settled and not probing.settled and probing.accepted < policy.agreeing_calls:
+        settled = False  # nearly any two rates agree
+    else:
+        probing.strikes = 0 if settled else probing.strikes + 1
     if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
         probing.strikes = 1
         _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.trial_cut, policy.trial_return_s)
