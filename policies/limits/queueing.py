@@ -61,6 +61,11 @@ KNOWN: Final = 0.12
 """Share of its time for which a call may wait at most, the error included, by these answers or by the time of a token
 that was known: a few answers could come from a slower batch, or from a queue. `KNOWN_ANSWERS` are enough where more
 gets done as well."""
+KNOWN_ERRORS: Final = 1.5
+"""Standard errors by which the mean of as many durations may be less than that by which the time of a token was known.
+"""
+KNOWN_NOISE: Final = 0.12
+"""Standard deviation of durations about those of their tokens, as a share, up to which that is asked for."""
 SLOWLY: Final = 128.0
 """Calls in flight from which, where durations vary, the number is cut by these answers alone: what was known of the
 time of a token is wrong by as much as one cut, and cuts in a row left half of 1,024 slots empty."""
@@ -94,6 +99,8 @@ FOLLOWS_FEW: Final = 0.8
 FEW_CALLS: Final = 16
 FOLLOWS_PARTLY: Final = 0.3
 """Elasticity from which a part of the calls of a trial found free slots."""
+MUCH_MORE: Final = 1.4
+"""Factor of a trial from which that is told of few calls as well: at less, chance is larger than what it tells."""
 FOLLOWS_GROWING: Final = 0.85
 """Elasticity while the number grows, from which what seems to be a wait is a fixed time of each call."""
 FOLLOWS_EVEN: Final = 0.25
@@ -349,7 +356,7 @@ def _grown(queue: Queueing, in_flight: float, now: WaitReading, follows: float) 
     quiet, fresh = _quiet(in_flight), queue.waiting.fresh
     if _is_free(queue, now):
         return GROWTH * in_flight, 0
-    if now.share <= quiet:
+    if now.share <= quiet or _most_known(queue, now) <= KNOWN:
         return _grown_quietly(queue, in_flight, now, follows), 0
     # Much more was done than before, and little waits: that may be a slower batch, so more answers are awaited.
     rounds = 2.0 if (follows > 0.4 and now.share < 0.3) or now.share - now.error <= quiet else 0.6
@@ -391,6 +398,9 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
     if not queue.before and now.share_known > KNOWN and fresh < FEW_ANSWERS:
         return in_flight
     most = now.share + now.error  # the more may wait the smaller is the step, so that no more than the slots do later
+    known = _most_known(queue, now)
+    if known <= KNOWN and not queue.calm:
+        return GROWTH * in_flight * (1 - min(most, known))
     varied = EXACT < now.noise <= VARIED and not 0 < now.varied_calm <= EXACT
     if queue.before and varied and KNOWN < most <= LIKELY and now.share_known <= LIKELY:
         return max(GROWTH * in_flight * (1 - most), in_flight + 1)
@@ -403,6 +413,15 @@ def _grown_quietly(queue: Queueing, in_flight: float, now: WaitReading, follows:
         return GROWTH * in_flight * (1 - now.share)
     queue.growing = fresh < max(in_flight, KNOWN_ANSWERS)
     return in_flight
+
+
+def _most_known(queue: Queueing, now: WaitReading) -> float:
+    """Return the share that a call waits at most, by the time of a token that was known. A batch works on no call the
+    quicker for having more of them, so by as much as a call of its size takes longer than before. 1: not known, or told
+    better by the answers themselves."""
+    if not queue.before or not EXACT < now.noise <= KNOWN_NOISE:
+        return 1.0
+    return max(now.share_known, 0.0) + KNOWN_ERRORS * now.noise * math.sqrt(2 / max(queue.waiting.fresh, 1))
 
 
 def _tells_nothing(queue: Queueing, in_flight: float, now: WaitReading, follows: float) -> bool:
@@ -489,7 +508,7 @@ def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, fol
         waiting.fixed_s += now.wait_s
         queue.growing = True
         return in_flight
-    if follows <= FOLLOWS_PARTLY or in_flight < FEW_CALLS:
+    if follows <= FOLLOWS_PARTLY or (in_flight < FEW_CALLS and in_flight < MUCH_MORE * queue.before):
         waiting.fixed_s /= 2
         return queue.before
     proven = queue.before * now.gain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from policies.limits import queueing
 from policies.limits.limit import LimitPolicy, UsageSample, allowance, new, observe
 from policies.limits.queueing import Queueing
+from policies.limits.waiting import WaitReading
 from tests.support.pool_simulation import Pool, Provider
 from tests.support.queue_simulation import Queues, Server
 
@@ -299,6 +301,53 @@ def test_few_calls_whose_durations_tell_nothing_surely_are_made_more(noise: floa
     found = Queues(Server(slots=350, mean_s=4.0, noise=noise), seed=seed).run(120)
     assert found.used(60, 120) >= 0.8
     assert (found.timed_out, found.opened) == (0, 0)
+
+
+def grown(noise: float, share: float, known: float, answers: int) -> float:
+    """Return the number after 16 calls in flight, twice as many as before."""
+    queue = Queueing(before=8.0)
+    queue.waiting.fresh = answers
+    sizes: dict[str, Any] = {"usual_s": 10.0, "size": 200.0, "per_token_s": 0.05, "mean_s": 10.0, "mean_size": 200.0}
+    others: dict[str, Any] = {"even": False, "explained": 0.9, "compared": 20.0, "varied": noise, "besides": 0.0, "besides_error": 0.1}
+    now = WaitReading(
+        share=share, wait_s=10 * share, share_known=known, varied_calm=0.0, steady=False, error=0.2, noise=noise,
+        **sizes, **others,
+    )  # fmt: skip
+    return queueing._grown(queue, 16.0, now, 1.0)[0]
+
+
+@pytest.mark.parametrize(
+    ("noise", "share", "known", "answers", "least", "most"),
+    [
+        (0.08, 0.1, 0.0, 6, 28.0, 31.0),  # no call took longer for its size than before: none can wait
+        (0.08, 0.1, -0.1, 6, 28.0, 31.0),
+        (0.1, 0.1, 0.0, 2, 16.0, 16.0),  # too few answers to say so
+        (0.08, 0.1, 0.1, 6, 16.0, 16.0),
+        (0.08, 0.3, 0.3, 6, 16.0, 16.0),
+        (0.15, 0.1, 0.0, 6, 16.0, 16.0),  # the answers that come first are too quick by chance
+        (0.03, 0.1, 0.0, 6, 16.0, 16.0),  # the answers by themselves tell it better
+    ],
+)
+def test_calls_that_take_no_longer_than_before_do_not_wait(
+    noise: float, share: float, known: float, answers: int, least: float, most: float
+) -> None:
+    assert least <= grown(noise, share, known, answers) <= most
+
+
+@pytest.mark.parametrize(
+    ("before", "tried", "gain", "expected"),
+    [(4.0, 6.0, 1.33, 6.3), (4.0, 6.0, 1.05, 4.0), (4.0, 5.0, 1.15, 4.0), (8.0, 12.0, 1.25, 11.0)],
+)
+def test_a_trial_of_half_as_many_calls_more_is_believed_in_part(
+    before: float, tried: float, gain: float, expected: float
+) -> None:
+    """Of 389 slots 4 were used for good: each trial got .7 of what free slots would have shown, and was taken back."""
+    queue = Queueing(growing=False, before=before)
+    now = WaitReading(
+        0.2, 1.0, 5.0, 200.0, 0.02, 5.0, 200.0, 0.3, False, 0.7, 40.0, 0.18, 0.0, 0.1, 0.0, False, gain=gain,
+    )  # fmt: skip
+    follows = math.log(gain) / math.log(tried / before)
+    assert queueing._judged(queue, 1, tried, now, follows) == pytest.approx(expected, abs=0.1)
 
 
 def test_calls_that_wait_are_not_taken_for_durations_that_vary() -> None:
