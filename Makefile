@@ -51,7 +51,7 @@ test: $(VENV)/.installed-test-local
 # One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time;
 # then one for a Ray of several nodes beside one for the rest.
 e2e: $(VENV)/.installed-e2e-local
-	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
+	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus amtool=prometheus-alertmanager tmux=tmux
 	@.ci/apart $(VENV)-litellm $(PY) "litellm[proxy]>=1.108.7"
 	@LITELLM=$(VENV)-litellm $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)

@@ -99,6 +99,9 @@ FAILED_AT_END = f"{level('cortex_job_ended_rows', FAILED)} / {ROWS_AT_END}"
 DISK = matching("cortex_disk_free_bytes")
 FREE = lowest("cortex_disk_free_bytes", labels=PLACE)
 LAG = level("cortex_journal_lag_seconds")
+STALLED = "cortex_job:stalled_seconds"
+FORECAST = "15m"
+"""Window of the rates that forecasts read."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,10 @@ RECORDED = {
     "cortex_job:cost_usd:rate15m": slope("cortex_cost_usd_total"),
     "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_usd')} - cortex_job:cost_usd",
     "cortex_job:calls_waiting": f"{present('cortex_queue')} + {present('cortex_calls_in_flight')}",
+    STALLED: (
+        f"time() - {level('cortex_job_progressed_seconds')} and (cortex_job:calls_waiting > 0 or {BLOCKED_NOW}) "
+        f"unless {OVER_BUDGET}"
+    ),
     "cortex_job:calls:rate10m": by("sum", JOB, f"rate({matching('cortex_calls_total')}[10m])"),
     "cortex_job:attempts:rate5m": by("sum", (*JOB, "cortex_kind"), f"rate({matching('cortex_attempts_total')}[5m])"),
     "cortex_job:throttled:share5m": (
@@ -140,12 +147,24 @@ RECORDED = {
     ),
 }
 
+INHIBITIONS = (
+    ("CortexDatabaseAway", "CortexNoProgress|CortexNothingReported|CortexInterrupted|CortexJournalLag|CortexDeadlineAtRisk", "", ("namespace",)),
+    ("CortexDiskFull", "CortexDiskFilling", "", PLACE),
+    ("CortexDiskFull", "CortexInterrupted|CortexNothingReported|CortexJournalLag|CortexDatabaseAway", "", ("namespace",)),
+    ("CortexHeadLost", "CortexInterrupted|CortexNoProgress", "", JOB),
+    ("CortexNoProgress", "CortexBreakerOpen", "", ("namespace",)),
+    ("CortexNodeLost", "CortexBreakerOpen", 'cortex_subject_kind = "node"', ("namespace",)),
+    ("CortexThrottledShare", "CortexDeadlineAtRisk|CortexSlow", "", JOB),
+)
+"""Alerts that mute others while they fire, a further matcher of the muted ones, and the labels in which both are equal: for
+Alertmanager. A rule excludes only what its own figures can: with ``unless`` over ``ALERTS`` the second alert would be told as
+resolved, though its cause stands, and would be told first where its own time is shorter."""
+
 ALERTS = (
     Alert(
         "CortexNoProgress",
         # 15 minutes in total with `held`
-        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0 "
-        f"unless {BLOCKED_NOW} unless {OVER_BUDGET}",
+        f"{STALLED} > 600 unless {BLOCKED_NOW} unless {LAG} > 30",
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
@@ -153,7 +172,7 @@ ALERTS = (
     ),
     Alert(
         "CortexBreakerOpen",
-        f"{level('cortex_breaker_state', labels=SUBJECT)} > 0",
+        f"{level('cortex_breaker_state', labels=SUBJECT)} > 0 unless {level('cortex_breaker_blocked', labels=SUBJECT)} > 0",
         "5m",
         "warning",
         "The breaker of {{ $labels.cortex_subject_kind }} {{ $labels.cortex_subject }} does not close",
@@ -181,7 +200,9 @@ ALERTS = (
     ),
     Alert(
         "CortexDeadlineAtRisk",
-        f"cortex_job:rows_left / cortex_job:rows:rate15m > {level('cortex_job_deadline_seconds')} - time()",
+        # the rate of a time in which the job stood still is no forecast, and that it stands is told by another alert
+        f"cortex_job:rows_left / cortex_job:rows:rate15m > {level('cortex_job_deadline_seconds')} - time() "
+        f"unless max_over_time({STALLED}[{FORECAST}]) > 600",
         "10m",
         "warning",
         f"Job {OF} will not get done by its deadline",
@@ -357,6 +378,16 @@ def groups() -> dict[str, Any]:
     """
     recorded = [{"record": name, "expr": expr} for name, expr in RECORDED.items()]
     return {"groups": [{"name": "cortex", "interval": "30s", "rules": [*recorded, *map(_rule, ALERTS)]}]}
+
+
+def inhibitions() -> dict[str, Any]:
+    """Return the inhibitions in Alertmanager's format
+    (https://prometheus.io/docs/alerting/latest/configuration/#inhibition-related-settings)."""
+    rules = []
+    for source, muted, more, equal in INHIBITIONS:
+        targets = [f'alertname =~ "{muted}"', *([more] if more else [])]
+        rules.append({"source_matchers": [f'alertname = "{source}"'], "target_matchers": targets, "equal": list(equal)})
+    return {"inhibit_rules": rules}
 
 
 def resource() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from k8s.boards.alerts import RUNBOOK, groups, resource
+from k8s.boards.alerts import RUNBOOK, groups, inhibitions, resource
 from k8s.boards.cluster import cluster
 from k8s.boards.jobs import jobs
 
@@ -24,6 +24,10 @@ def texts() -> dict[str, str]:
         "k8s/prometheus/cortex-rules.yaml": _yaml(groups(), "For `rule_files` of Prometheus."),
         "k8s/prometheus/cortex-prometheusrule.yaml": _yaml(
             resource(), "For the Prometheus operator: kubectl apply -f. `release` is what its Prometheus selects rules by."
+        ),
+        "k8s/prometheus/cortex-inhibitions.yaml": (
+            "# For `inhibit_rules` of Alertmanager, beside those that are there. Written by `python -m k8s.boards`.\n"
+            + yaml.safe_dump(inhibitions(), sort_keys=False, width=118)
         ),
     }
 

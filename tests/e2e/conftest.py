@@ -57,6 +57,18 @@ def promtool() -> str:
 
 
 @pytest.fixture(scope="session")
+def alertmanager() -> str:
+    """The path of the server."""
+    return tools.on_path("prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def amtool() -> str:
+    """The path of Alertmanager's checker of configurations."""
+    return tools.on_path("amtool", "prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
 def tmux() -> str:
     """The path of tmux. A test uses a socket of its own (``-S``) and ends that server."""
     return tools.on_path("tmux")

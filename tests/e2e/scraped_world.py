@@ -165,6 +165,8 @@ class World:
     free_bytes: float = 200.0 * GIB
     up: bool = True
     breaker: float | None = 0
+    refused: bool = False
+    """Whether the breaker is open because the account is refused."""
     drained: int = 0
     lost_s: float = 0.0
     """Time at which a node was lost, if one was."""
@@ -216,7 +218,9 @@ class World:
         put(f"{prefix}cortex_channels_orphaned", self.orphaned, **own)
         put(f"{prefix}cortex_restarts_total", self.restarts, cortex_role="branch", **own)
         if self.breaker is not None and running:
-            put(f"{prefix}cortex_breaker_state", self.breaker, cortex_subject="sonnet", cortex_subject_kind="route", **own)
+            route = {"cortex_subject": "sonnet", "cortex_subject_kind": "route"}
+            put(f"{prefix}cortex_breaker_state", self.breaker, **route, **own)
+            put(f"{prefix}cortex_breaker_blocked", int(self.refused), **route, **own)
 
     def _ends(self, prefix: str, by_cortex: bool) -> None:
         own, put = {**self.labels, "instance": "i" if by_cortex else "exporter"}, self.scrapes.put

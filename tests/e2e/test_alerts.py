@@ -115,6 +115,15 @@ def _killed(world: World, s: float) -> None:
     _ends("interrupted", "interrupted")(world, s)
 
 
+def _refused(world: World, s: float) -> None:
+    """The provider refuses the account; the route is probed once a minute."""
+    world.job.blocked, world.job.share, world.refused, world.breaker = True, 0.0, True, 1 if s % 60 == 0 else 2
+
+
+def _accepted(world: World) -> None:
+    world.job.blocked, world.job.share, world.refused, world.breaker = False, 1.0, False, 0
+
+
 def _vanishes(world: World, s: float) -> None:
     """The job ends in a way that nothing tells of, until its journal can be read again."""
     if world.job.runs:
@@ -160,6 +169,10 @@ def _throttled(world: World, s: float) -> None:
 INCIDENTS: dict[str, list[Incident]] = {
     "CortexNoProgress": [
         Incident(_set("share", 0.0, True), 20 * MINUTE, 16 * MINUTE, _back("share", 1.0, True), MINUTE),
+        Incident(  # a deadline that the job meets if it goes on: the rate of a stand is no forecast
+            _set("share", 0.0, True), 35 * MINUTE, 16 * MINUTE, _back("share", 1.0, True), MINUTE,
+            made=_with(deadline_s=3.6 * 3600),
+        ),
         Incident(  # a budget is spent, and the calls in flight hang
             lambda world, s: (setattr(world.job, "over_budget", True), setattr(world.job, "share", 0.0)), 20 * MINUTE, 16 * MINUTE,
             lambda world: (setattr(world.job, "over_budget", False), setattr(world.job, "share", 1.0)), MINUTE,
@@ -198,6 +211,7 @@ INCIDENTS: dict[str, list[Incident]] = {
             lambda world, s: (setattr(world.job, "blocked", True), setattr(world.job, "share", 0.0)), 30 * MINUTE, MINUTE,
             lambda world: (setattr(world.job, "blocked", False), setattr(world.job, "share", 1.0)), MINUTE,
         ),
+        Incident(_refused, 35 * MINUTE, MINUTE, _accepted, MINUTE, made=_with(deadline_s=3.6 * 3600)),
     ],
     "CortexJournalLag": [Incident(_set("lag_s", 8.0, True), 10 * MINUTE, 6 * MINUTE, _back("lag_s", 0.1, True), MINUTE)],
     "CortexDiskFilling": [
@@ -255,6 +269,10 @@ INCIDENTS: dict[str, list[Incident]] = {
     ],
     "CortexDatabaseAway": [
         Incident(_outage, 8 * MINUTE, 3 * MINUTE, _database_is_back, MINUTE, subject=""),
+        Incident(
+            _outage, 30 * MINUTE, 3 * MINUTE, _database_is_back, MINUTE, subject="", roads=(True,),
+            made=_with(deadline_s=3.6 * 3600),
+        ),
         Incident(_set("up", False), 5 * MINUTE, 2 * MINUTE, _back("up", True), MINUTE, roads=(False,), subject=""),
     ],
     "CortexSlow": [Incident(_set("share", 0.03, True), 30 * MINUTE, 22 * MINUTE, _back("share", 1.0, True), 3 * MINUTE)],

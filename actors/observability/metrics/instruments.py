@@ -123,6 +123,7 @@ _TABLE: Final = (
     Instrument("cortex.pool.granted", "sum", "{permit}", "Permits leased to jobs"),
     Instrument("cortex.pool.wanted", "sum", "{permit}", "Permits requested by jobs"),
     Instrument("cortex.breaker.state", "gauge", "1", "0 closed, 1 half open, 2 open"),
+    Instrument("cortex.breaker.blocked", "gauge", "1", "1 while its account, model or key is refused, else 0"),
     Instrument("cortex.breaker.opened", "counter", "{opening}", "Times that the breaker opened"),
     Instrument("cortex.probes", "counter", "{probe}", "Probes that a half-open breaker permitted"),
     Instrument("cortex.breaker.given_back", "counter", "{call}", "Calls that came back from an open breaker unsent"),

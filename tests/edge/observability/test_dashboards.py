@@ -15,7 +15,7 @@ pytest.importorskip("grafana_foundation_sdk")
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from k8s.boards.alerts import ALERTS, RUNBOOK
+from k8s.boards.alerts import ALERTS, INHIBITIONS, RUNBOOK
 from k8s.boards.files import texts
 from k8s.boards.queries import metrics_in
 
@@ -76,6 +76,16 @@ def test_every_alert_has_its_place_in_the_runbook_and_the_other_way_round():
     rules = yaml.safe_load((ROOT / "k8s/prometheus/cortex-rules.yaml").read_text())["groups"][0]["rules"]
     links = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
     assert links == [f"docs/runbook.md#{heading.lower()}" for heading in headings]
+
+
+def test_inhibitions_name_alerts_and_say_so_on_the_page():
+    names = {alert.name for alert in ALERTS}
+    page = (ROOT / "docs/observing.md").read_text()
+    for source, muted, _, equal in INHIBITIONS:
+        assert {source, *muted.split("|")} <= names and source not in muted.split("|")
+        (row,) = re.findall(rf"^\| {source.removeprefix('Cortex')} \| (.+) \|$", page, re.MULTILINE)
+        assert all(name.removeprefix("Cortex") in row for name in muted.split("|")), (source, row)
+        assert equal[0] == "namespace"
 
 
 def test_the_resource_of_the_operator_holds_the_same_rules():

@@ -315,11 +315,13 @@ def test_breakers_count_how_often_they_opened_and_probed():
     route.jobs["j"] = True
     found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r", cortex_subject_kind="route") == 2
+    assert of(found, "cortex_breaker_blocked", cortex_subject="r", cortex_subject_kind="route") == 1
     assert of(found, "cortex_breaker_opened_total", cortex_subject="r") == 1
     breaker.passed(breaker.ROUTE, route.breaker, 1e6)
     breaker.probe_out(breaker.ROUTE, route.breaker, 1e6, 1e6 + 9)
     found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r") == 1
+    assert of(found, "cortex_breaker_blocked", cortex_subject="r") == 1, "until a call is answered"
     assert of(found, "cortex_probes_total", cortex_subject="r") == 1
 
 

@@ -1,0 +1,129 @@
+"""Inhibitions of ``k8s/prometheus/cortex-inhibitions.yaml`` in a real Alertmanager: of alerts that one cause sets off one is
+told, and what has another cause is told too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e import tools
+from tests.support.ports import free_port
+from tests.support.repository_rules import ROOT
+
+FILE = ROOT / "k8s" / "prometheus" / "cortex-inhibitions.yaml"
+STARTS_S = 30.0
+MUTES_S = 20.0
+
+
+def _config(folder: Path) -> Path:
+    """Write a configuration that tells nobody, with the inhibitions beside one of the user's own."""
+    own = {"source_matchers": ['severity = "page"'], "target_matchers": ['severity = "info"'], "equal": ["team"]}
+    rules = yaml.safe_load(FILE.read_text())["inhibit_rules"]
+    config = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}], "inhibit_rules": [own, *rules]}
+    (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
+    return folder / "alertmanager.yml"
+
+
+def test_alertmanager_takes_them(amtool: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [amtool, "check-config", str(_config(tmp_path))], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "8 inhibit rules" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def manager(alertmanager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of an Alertmanager that runs, without a cluster of its own kind."""
+    folder, port = tmp_path_factory.mktemp("alertmanager"), free_port()
+    command = [
+        alertmanager, f"--config.file={_config(folder)}", f"--storage.path={folder / 'data'}", "--cluster.listen-address=",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        url = f"http://127.0.0.1:{port}/api/v2"
+        try:
+            tools.until(lambda: _answers(url), STARTS_S, "Alertmanager", beside=process, log=folder / "log")
+            yield url
+        finally:
+            process.terminate()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(tools.fetch(f"{url}/status"))
+    except OSError:
+        return False
+
+
+def _job(name: str, alert: str, place: str = "n") -> dict[str, str]:
+    return {"alertname": alert, "namespace": place, "cortex_job_id": name}
+
+
+def _breaker(kind: str, place: str = "n") -> dict[str, str]:
+    return {"alertname": "CortexBreakerOpen", "namespace": place, "cortex_subject": "s", "cortex_subject_kind": kind}
+
+
+def _at(alert: str, place: str = "n", instance: str = "i") -> dict[str, str]:
+    return {"alertname": alert, "namespace": place, "instance": instance}
+
+
+CAUSES: dict[str, tuple[dict[str, str], list[dict[str, str]], list[dict[str, str]]]] = {
+    "provider down": (_job("a", "CortexNoProgress"), [_breaker("route")], [_breaker("route", "other")]),
+    "database away": (
+        _at("CortexDatabaseAway"),
+        [_job("a", "CortexNothingReported"), _job("b", "CortexInterrupted"), _job("a", "CortexDeadlineAtRisk")],
+        [_job("a", "CortexInterrupted", "other"), _job("a", "CortexEndedEarly")],
+    ),
+    "disk full": (
+        _at("CortexDiskFull"), [_at("CortexDiskFilling"), _job("a", "CortexInterrupted")],
+        [_at("CortexDiskFilling", instance="i2"), _job("a", "CortexInterrupted", "other")],
+    ),
+    "head lost": (_job("a", "CortexHeadLost"), [_job("a", "CortexInterrupted")], [_job("b", "CortexInterrupted")]),
+    "node lost": (
+        {"alertname": "CortexNodeLost", "namespace": "n", "cortex_node": "pod-2"}, [_breaker("node")], [_breaker("route")],
+    ),
+    "throttled": (
+        _job("a", "CortexThrottledShare"), [_job("a", "CortexSlow"), _job("a", "CortexDeadlineAtRisk")],
+        [_job("b", "CortexSlow"), _job("a", "CortexNoProgress")],
+    ),
+    "without Kubernetes": (
+        {"alertname": "CortexNoProgress", "cortex_job_id": "a"},
+        [{"alertname": "CortexBreakerOpen", "cortex_subject_kind": "route"}], [],
+    ),
+}  # fmt: skip
+"""Cause: the alert that is told, those that it mutes, and those that it does not."""
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_one_cause_is_told_once(manager: str, cause: str) -> None:
+    source, muted, told = CAUSES[cause]
+    _post(manager, [{"labels": _apart(cause, labels)} for labels in (source, *muted, *told)])
+    expected = {_key(_apart(cause, labels)): labels in muted for labels in (source, *muted, *told)}
+
+    def seen() -> bool:
+        found = {_key(each["labels"]): bool(each["status"]["inhibitedBy"]) for each in tools.fetch(f"{manager}/alerts")}
+        return {key: found.get(key) for key in expected} == expected
+
+    tools.until(seen, MUTES_S, f"those that are muted: {expected}")
+
+
+def _apart(cause: str, labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels of an alert in namespaces of this cause alone."""
+    return labels | {"namespace": f"{cause} {labels['namespace']}"} if "namespace" in labels else labels
+
+
+def _key(labels: dict[str, str]) -> str:
+    return json.dumps(labels, sort_keys=True)
+
+
+def _post(url: str, alerts: list[dict[str, dict[str, str]]]) -> None:
+    body = json.dumps(alerts).encode()
+    request = urllib.request.Request(f"{url}/alerts", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
