@@ -128,16 +128,18 @@ class Ground:
         raise AssertionError(f"not named within {NAMED_S} s, but in {took_s:.1f} s: {last}\n{self.log.read_text()[-3000:]}")
 
     def drill(
-        self, name: str, drifts: tuple[str, ...] = (), whole: Callable[[], bool] | None = None
+        self, name: str, drifts: tuple[str, ...] = (), whole: Callable[[], bool] | None = None, lasts_min: float = 0.0,
     ) -> dict[str, str]:  # fmt: skip
         """Return the status that names an incident as the runbook does, and have it last until its alert must fire, alone;
-        where it has none, no alert may. ``whole``: whether a round of it is over."""
+        where it has none, no alert may. ``whole``: whether a round of it is over. ``lasts_min``: minutes that it
+        lasts at least; its alert fires to their end, alone."""
         incident = named(name)
         status, _ = self.named(lambda status: says(incident, status))
         minutes = incident.within_min or AFTER_MIN
-        end = self.record.stands(minutes + MORE_MIN, drifts, whole)
+        end = self.record.stands(max(minutes, lasts_min) + MORE_MIN, drifts, whole)
         at = self.record.after(self._cause, minutes) if incident.alert else end
-        self.record.expect(*filter(None, [incident.alert]), at=at)
+        for moment in {at, end} if lasts_min else {at}:
+            self.record.expect(*filter(None, [incident.alert]), at=moment)
         self._cause = end
         return status
 

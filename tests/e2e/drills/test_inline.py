@@ -117,7 +117,7 @@ def test_a_key_that_is_rotated_while_the_job_waits_for_it(place: Ground, promtoo
     place.begin(ROWS, "--concurrency", 8, "--wait-blocked", "1h")
     place.quiet()
     place.provider(keys=["sk-ant-second"])
-    place.drill("key rotated, `--wait-blocked`")
+    place.drill("key rotated, `--wait-blocked`", lasts_min=10)  # its breaker is open all the time
     _logged(place, "job.blocked", "error")
     before = place.done()
     place.write_key("sk-ant-second")
