@@ -152,12 +152,12 @@ INHIBITIONS = (
     ("CortexDiskFull", "CortexDiskFilling", "", PLACE),
     ("CortexDiskFull", "CortexInterrupted|CortexNothingReported|CortexJournalLag|CortexDatabaseAway", "", ("namespace",)),
     ("CortexHeadLost", "CortexInterrupted|CortexNoProgress", "", JOB),
-    ("CortexNoProgress", "CortexBreakerOpen", "", ("namespace",)),
     ("CortexNodeLost", "CortexBreakerOpen", 'cortex_subject_kind = "node"', ("namespace",)),
     ("CortexThrottledShare", "CortexDeadlineAtRisk|CortexSlow", "", JOB),
 )
 """Alerts that mute others while they fire, a further matcher of the muted ones, and the labels in which both are equal: for
-Alertmanager. A rule excludes only what its own figures can: with ``unless`` over ``ALERTS`` the second alert would be told as
+Alertmanager. An alert about a job mutes others of that job alone: of breakers, which may be another provider's, it says
+nothing. A rule excludes only what its own figures can: with ``unless`` over ``ALERTS`` the second alert would be told as
 resolved, though its cause stands, and would be told first where its own time is shorter."""
 
 ALERTS = (

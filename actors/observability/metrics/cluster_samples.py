@@ -31,10 +31,10 @@ def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
             used = not isinstance(subject, RouteState) or bool(subject.jobs)
             yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker, used)
     for name, route in state.routes.items():
-        own = ((SUBJECT, name), (SUBJECT_KIND, "route"))
-        yield NumberSample("cortex.breaker.given_back", own, route.given_back)
+        subject_of = ((SUBJECT, name), (SUBJECT_KIND, "route"))
+        yield NumberSample("cortex.breaker.given_back", subject_of, route.given_back)
         if route.jobs:
-            yield NumberSample("cortex.breaker.blocked", own, int(route.breaker.blocked))
+            yield NumberSample("cortex.breaker.blocked", subject_of, int(route.breaker.blocked))
     for name, counts in (("cortex.restarts", state.restarts), ("cortex.kills", state.kills)):
         for role in dict.fromkeys((*_ROLES, *counts)):  # from 0 on, so that the first rise is seen
             yield NumberSample(name, ((ROLE, role),), counts.get(role, 0))
