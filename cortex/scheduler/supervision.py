@@ -40,7 +40,10 @@ EMPTY_S: Final = 2.0
 LISTING_S: Final = 2.0
 """Seconds after a restart before anything is started: live members are reported first."""
 LOST_S: Final = 900.0
-"""Seconds for which a lost node is told: long enough for whoever was woken to ask."""
+"""Seconds for which a lost node is told at least: long enough for whoever was woken to ask."""
+MISSING_S: Final = 86_400.0
+"""Most seconds for which a lost node is told while the cluster has fewer nodes than before the loss: a day, as for lost
+jobs, so that a person who comes in the morning hears of the night."""
 LOST_MAX: Final = 16
 """Most lost nodes that are told, the latest: a rack, or a group of spot instances, goes at once."""
 
@@ -382,10 +385,7 @@ def passed(state: SchedulerState, out: list[Command]) -> None:
     for name, place in state.nodes.items():
         _moved(state, name, breaker.passed(state.settings.node, place.breaker, state.at_s), out)
         state.wake(breaker.due_at_s(place.breaker, state.at_s))
-    for name in [name for name, lost in state.lost.items() if state.at_s >= lost.at_s + LOST_S]:
-        del state.lost[name]
-    if state.lost:
-        state.wake(next(iter(state.lost.values())).at_s + LOST_S)
+    _forget_lost(state)
     if state.check_s <= state.at_s:
         check(state, out)
     elif state.check_s < NEVER:
@@ -408,7 +408,18 @@ def nodes(state: SchedulerState, event: NodesChanged, out: list[Command]) -> Non
         died(state, MemberDied(state.at_s, subject, name), out)
     for name in [name for name in state.nodes if name in gone]:
         del state.nodes[name]
+    _forget_lost(state)
     state.restaff = True
+
+
+def _forget_lost(state: SchedulerState) -> None:
+    """Forget lost nodes whose time is over: ``LOST_S`` where nodes are as many again, else ``MISSING_S``."""
+    for name, lost in list(state.lost.items()):
+        until_s = lost.at_s + (LOST_S if len(state.nodes) >= lost.nodes else MISSING_S)
+        if state.at_s >= until_s:
+            del state.lost[name]
+        else:
+            state.wake(until_s)
 
 
 def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> None:
@@ -429,11 +440,9 @@ def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> No
         state.lost = dict(sorted((state.lost | before).items(), key=lambda each: each[1].at_s))
     for name in sorted(gone):
         if not state.nodes[name].drained and name not in event.ended:
-            state.lost[name] = LostNode(state.nodes[name].host or name, state.at_s, event.now_s)
+            state.lost[name] = LostNode(state.nodes[name].host or name, state.at_s, event.now_s, len(state.nodes))
     for name in list(state.lost)[:-LOST_MAX]:
         del state.lost[name]
-    if state.lost:
-        state.wake(next(iter(state.lost.values())).at_s + LOST_S)
 
 
 def drain(state: SchedulerState, who: str, subject: str) -> None:

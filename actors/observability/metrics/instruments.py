@@ -131,7 +131,7 @@ _TABLE: Final = (
     Instrument("cortex.kills", "counter", "{kill}", "Actors ended by force"),
     Instrument("cortex.members", "sum", "{actor}", "Branches and workers, by state"),
     Instrument("cortex.nodes", "sum", "{node}", "Nodes, by state"),
-    Instrument("cortex.node.lost.timestamp", "gauge", "s", "Loss of a node, Unix time; told for 15 minutes at most"),
+    Instrument("cortex.node.lost.timestamp", "gauge", "s", "Loss of a node, Unix time; told until it is replaced"),
     Instrument("cortex.channels.orphaned", "sum", "{channel}", "Channels of jobs whose lease has expired"),
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cortex.scheduler.protocol import DrainMember, NodesChanged, TimePassed
-from cortex.scheduler.supervision import LOST_MAX, LOST_S
+from cortex.scheduler.supervision import LOST_MAX, LOST_S, MISSING_S
 from tests.support.fake_job_channels import Town, settings
 
 UNIX_S = 1.8e9
@@ -84,16 +84,41 @@ def test_a_node_that_was_drained_or_ended_on_purpose_is_not_lost(how: str) -> No
     assert _lost(town) == {}
 
 
-@pytest.mark.parametrize(("after_s", "told"), [(LOST_S - 1, True), (LOST_S, False)])
-def test_a_lost_node_is_forgotten_after_its_time_by_a_wake_of_its_own(after_s: float, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("replaced", "after_s", "told"),
+    [
+        (True, LOST_S - 1, True),  # by another pod, on another host
+        (True, LOST_S, False),
+        (False, LOST_S, True),
+        (False, MISSING_S - 1, True),
+        (False, MISSING_S, False),
+    ],
+)
+def test_a_lost_node_is_told_for_a_while_and_for_a_day_where_no_other_came(
+    replaced: bool, after_s: float, told: bool
+) -> None:
     town = _town("a", "b")
     _change(town, "a")
-    assert town.state.due_s <= town.at_s + LOST_S
+    if replaced:
+        _change(town, "a", "c")
+    assert town.state.due_s <= town.at_s + (LOST_S if replaced else MISSING_S)
     town.after(after_s)
     town.tell(TimePassed(town.at_s))
     assert ("b" in _lost(town)) == told
     if told:
-        assert town.state.due_s <= town.at_s + 1, "the next step has not forgotten the wake"
+        assert town.state.due_s <= town.at_s + MISSING_S, "the next step has not forgotten the wake"
+
+
+def test_a_node_that_comes_in_the_place_of_one_lost_long_ago_ends_the_telling() -> None:
+    town = _town("a", "b", "c")
+    _change(town, "a", "b")
+    town.after(5.0)
+    _change(town, "a")
+    town.after(LOST_S)
+    _change(town, "a", "d")
+    assert _lost(town) == {"c": "pod-c"}, "two of three are there"
+    _change(town, "a", "d", "e")
+    assert _lost(town) == {}
 
 
 @pytest.mark.parametrize(
