@@ -225,6 +225,11 @@ class TimeWatch(Observer):
         each = [record.k for other, record in self._watch.jobs.items() if other == name or other.startswith(below)]
         return any(k is not None and not k.outcome and bool(k.flights) for k in each)
 
+    def _child_hangs(self, name: str) -> bool:
+        """Return whether the channel of a child job is suspended: it has not told its end to the job that waits."""
+        below = f"channel:{name}~"
+        return any(each.frozen for at, each in self._world.lives.items() if at.startswith(below))
+
     def standing(self) -> None:
         """Check that no channel misses a due event."""
         now_s = self._loop.time()
@@ -232,6 +237,7 @@ class TimeWatch(Observer):
             k, times = record.k, self._times[name]
             life = self._world.lives.get(f"channel:{name}")
             hung = self._calls_below(name) and any(each.frozen for each in self._world.lives.values())
+            hung |= self._child_hangs(name)
             if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
                 times.alive_s = now_s  # calls of a hung branch return once it has been found and ended
                 continue
