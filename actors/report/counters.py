@@ -71,9 +71,9 @@ class FailureCount(msgspec.Struct):
     others: int = 0
 
     def take(self, at_s: float, count: int = 1) -> None:
-        """Add failures."""
-        self.first_s = self.first_s or at_s
-        self.last_s = at_s
+        """Add failures. Shards are read one after another, so times may come out of order."""
+        self.first_s = min(self.first_s or at_s, at_s)
+        self.last_s = max(self.last_s, at_s)
         self.count += count
 
     def record(self, message: str, goal: str) -> None:

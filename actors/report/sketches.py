@@ -54,6 +54,10 @@ class BinnedSeries:
             values[place] += level * axis.width_s
         values[last] += level * (to_s - axis.begin_s - last * axis.width_s)
 
+    def before(self, at_s: float) -> float:
+        """Return the sum of the bins that ended before a moment."""
+        return sum(self.values[: self.axis.bin(at_s)])
+
     def means(self) -> list[float]:
         """Return the mean level of each bin."""
         return [round(max(0.0, value) / self.axis.width_s, 3) for value in self.values]

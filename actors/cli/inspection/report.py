@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from actors.cli.jobs.causes import see_cause
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import cost, why
 from actors.cli.jobs.settings import named_folder
@@ -70,6 +71,7 @@ def _ending(folder: StateFolder, job: str, reading: JournalReader, figures: Repo
     finally:
         source.close()
     status = standing_of(folder, job, k)
+    see_cause(folder, job, status)
     facts = status.facts
     return JobEnding(
         facts=facts, outcome=status.outcome, rows=0 if reading.changed else status.rows,

@@ -12,6 +12,7 @@ import msgspec
 
 from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import details, heading
+from actors.cli.jobs.causes import see_cause
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import headline, why
 from actors.cli.jobs.settings import named_folder
@@ -115,6 +116,7 @@ def _head(folder: StateFolder, job: str) -> None:
     """Print the state of the job and its reason, as far as its program can be loaded."""
     try:
         status = standing_of(folder, job)
+        see_cause(folder, job, status)
     except (UserError, ValueError):
         return
     reason = why(status) or status.facts["waits"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from typing import Any
 
@@ -11,9 +10,10 @@ import msgspec
 
 from actors.cli.control.limit import asked_cortex
 from actors.cli.inspection.job_status import STATES, add_times, ago, particulars, state_words
+from actors.cli.jobs.causes import see_cause
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.lost_heads import LostHeads
-from actors.cli.jobs.rendering import STATUS_FIELDS, JobStatus, least_and_most, size_text
+from actors.cli.jobs.rendering import STATUS_FIELDS, least_and_most, size_text
 from actors.cli.jobs.settings import named_folder, shared_cluster
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
@@ -116,9 +116,7 @@ def status(job: str, options: Options) -> int:
             raise CommandError(f"no jobs in {folder.address}")
         job = found[0][0]
     standing = standing_of(folder, job)
-    if not standing.forgotten:
-        LostHeads(folder).see(job, standing)
-        _see_room(folder, standing)
+    see_cause(folder, job, standing)
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
     add_times(standing, seen)
@@ -144,23 +142,6 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
 
     await asked_cortex(cluster, send)
     return found[0]
-
-
-ROOM_MIN_BYTES = 1 << 20
-"""Free bytes below which a disk counts as full: a resume needs some pages of SQLite and its index at once."""
-
-
-def _see_room(folder: StateFolder, standing: JobStatus) -> None:
-    """Tell a full disk of the state folder as the reason of a job that was interrupted: its journal could not take the
-    reason."""
-    if standing.outcome != "interrupted" or standing.facts["why"] or "://" in folder.address:
-        return
-    try:
-        free = shutil.disk_usage(folder.path).free
-    except OSError:
-        return
-    if free < ROOM_MIN_BYTES:
-        standing.facts["why"] = f"the disk of {folder.path} is full: make room on it, then resume"
 
 
 def results(

@@ -179,7 +179,7 @@ _HEADINGS: dict[str, Callable[[Facts], str]] = {
     "over_budget": lambda e: "decided: not asked, the next call could pass the cap",
     "blocked": lambda e: f"decided: {e['route']} is blocked: {_failure(e)}",
     "paused": lambda e: f"decided: the job pauses: {_failure(e)}",
-    "refused": lambda e: f"decided: the provider refused the question, which is not asked again: {_failure(e)}",
+    "refused": lambda e: f"decided: the provider refused it; only `cortex retry` asks it again: {_failure(e)}",
     "given_up": lambda e: f"decided: the call has failed for good: {_failure(e)}",
     "goes_elsewhere": lambda e: f"decided: the call moves to a fallback: {e['why'] or 'its route may not be asked'}",
     "hedged": lambda e: f"decided: asked a second time after {e['waited_s']:.3f} s without an answer",

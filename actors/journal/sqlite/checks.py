@@ -14,7 +14,9 @@ from pathlib import Path
 
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
 from actors.common.findings import Finding, ok, warning, wrong
+from actors.files.local.os_errors import WORDS
 from actors.journal.journal import StateFolder, StoreError
+from actors.journal.sqlite.disk import disk_cause
 from cortex.journal import codec
 
 ROW_BYTES = 600
@@ -83,7 +85,11 @@ def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
                     db.execute("INSERT INTO turns (blob) VALUES (?)", (b"0" * 400,))
                     took.append(time.perf_counter() - begun_s)
     except (sqlite3.Error, OSError) as error:
-        yield wrong("state", f"no journal can be written in {there}: {error}", "give another --state")
+        cause = disk_cause(error, there / ".doctor")
+        _, do = WORDS.get(cause.errno or 0, ("", "")) if cause is not None else ("", "")
+        if not (do and (path / "jobs").is_dir()):  # a job that is in the folder cannot go on in another
+            do = f"{do}, or give another --state" if do else "give another --state"
+        yield wrong("state", f"no journal can be written in {there}: {error}", do)
         return
     if mode != "wal":
         text = f"SQLite's write-ahead log does not work in {there} (it says {mode})"

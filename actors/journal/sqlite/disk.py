@@ -24,20 +24,23 @@ _PROBE_BYTES = 65_536
 
 def disk_error(error: Exception, path: Path) -> DiskFull | None:
     """Return the error for a file whose disk is full, fails, or cannot be used; None if the disk is not to blame."""
-    text = str(error)
-    if isinstance(error, OSError) and error.errno is not None:
-        found = error
-    elif any(words in text for words in _ROOM):
-        found = _tried(path)
-        if found.errno not in FULL:
-            found = OSError(errno.ENOSPC, "")
-    elif any(words in text for words in _FAILS):
-        found = _tried(path)
-    else:
+    text, found = str(error), disk_cause(error, path)
+    if found is None:
         return None
     if found.errno == errno.ENOSPC:
         return DiskFull(f"the disk that holds {path} is full ({text}): make room, then resume")
     return DiskFull(f"{path} cannot be used ({text}): {told(found)}, then resume")
+
+
+def disk_cause(error: Exception, path: Path) -> OSError | None:
+    """Return the operating system's error behind one of SQLite's; None if the disk is not to blame."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    if any(words in text for words in _ROOM):
+        found = _tried(path)
+        return found if found.errno in FULL else OSError(errno.ENOSPC, "")
+    return _tried(path) if any(words in text for words in _FAILS) else None
 
 
 def _tried(path: Path) -> OSError:

@@ -6,9 +6,11 @@ No key, header or password of a proxy is in anything that it says.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import socket
+import sqlite3
 import ssl
 import time
 from collections import namedtuple
@@ -270,6 +272,34 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, m
     place = Path("/proc/1") if os.name == "posix" else tmp_path
     (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
     assert finding.state == "wrong" and "--state" in finding.do
+
+
+@pytest.mark.parametrize(
+    ("error", "used", "do"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True, "make room"),
+        (OSError(errno.ENOSPC, "No space left on device"), False, "make room, or give another --state"),
+        (sqlite3.OperationalError("database or disk is full"), True, "make room"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True, "make room, or have the quota raised"),
+        (OSError(errno.EROFS, "Read-only file system"), True, "look at the system's log (`dmesg`), and mount it for writing"),
+        (OSError(errno.EMFILE, "Too many open files"), True, "raise the limit (`ulimit -n 1024`)"),
+        (sqlite3.OperationalError("no such module"), True, "give another --state"),
+    ],
+)
+def test_a_place_in_which_no_journal_can_be_written_is_mended_by_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, used: bool, do: str
+):
+    """Another folder is no advice for the jobs that are in this one."""
+    if used:
+        (tmp_path / "jobs").mkdir(mode=0o700)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", fails)
+    (finding,) = checks.state(str(tmp_path))
+    assert finding.state == "wrong" and "no journal can be written" in finding.message
+    assert finding.do == do
 
 
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import namedtuple
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from actors.cli.inspection.report import _ending
+from actors.cli.jobs import causes
 from actors.report.charts import charts
 from actors.report.page import NO_CHARTS, island, page, plotly, report
 from actors.report.palette import DARK, GROUNDS, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, TEXTS, contrast
-from actors.report.sentences import MEANINGS
+from actors.report.sentences import MEANINGS, sentences
 from cortex.state import events
+from cortex.values.limits import Limits
 from policies.failures.failure import FailureKind
 from tests.edge.report.test_aggregate import folded, story_of_all_kinds
 from tests.support.journal_builder import Book, row
@@ -148,6 +151,49 @@ def test_a_page_says_in_words_what_happened(tmp_path: Path) -> None:
         "1 call was answered from memory",
     ):  # fmt: skip
         assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("answers", "share", "kind", "onset"),
+    [
+        (200, 3, "rejected", True),  # a provider that refuses a third of good rows since a minute
+        (200, 1, "empty", True),  # all of them
+        (200, 3, "faulty", False),  # the program's own code
+        (3, 1, "rejected", False),  # a few good rows at the head of the input
+        (12, 3, "rejected", False),  # of 13 rows with a third bad ones, the last may be the first bad one
+    ],
+)
+def test_rows_that_fail_since_a_minute_may_be_the_providers(
+    tmp_path: Path, answers: int, share: int, kind: str, onset: bool
+) -> None:
+    """A row that was good a minute ago is not put right: the job is drained, and the row retried."""
+    book = Book(tmp_path, limits=Limits(concurrency=500))
+    count = answers + 60
+    book.turn(events.PermitsGranted(500), events.RowsRead(tuple(row(f"r{i}") for i in range(count)), 0, count * 9, True))
+    for number in range(1, count + 1):
+        bad = number > answers and number % share == 0
+        book.turn(book.broke(number, kind=kind, said="no", status=400) if bad else book.answered(number))
+    (text,) = [each for each in _said(book) if "most frequent permanent failure" in each]
+    assert ("It began at " in text) == onset
+    assert (f"`cortex retry job --kind {kind}`" in text) == onset
+    assert MEANINGS[kind][1] in text, "the advice for rows that are faulty stays"
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_report_names_the_cause_that_status_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """The journal of a job on a full disk could not take the reason."""
+    book = story_of_all_kinds(tmp_path)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(causes.shutil, "disk_usage", lambda path: usage(9, 9, 0 if full else 1 << 30))
+    (text,) = [each for each in _said(book) if "can be resumed" in each]
+    assert (f"The disk of {book.folder.path} is full: make room on it, then resume." in text) == full
+
+
+def _said(book: Book) -> list[str]:
+    figures, found = folded(book.folder)
+    return sentences(_ending(book.folder, "job", found[0], figures), figures, found[0])
 
 
 def test_an_island_holds_anything() -> None:
