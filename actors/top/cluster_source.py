@@ -60,7 +60,8 @@ class ClusterSource:
         except (PeerUnavailable, PeerGone, TimeoutError):
             trouble = f"the scheduler of {self._address} does not answer: the last known state is shown"
         seen = await beside
-        here = tuple(self._jobs.values())
+        told = {each.job: each.facts for each in seen.jobs if each.source == "live"}
+        here = tuple(_with_rate(each, told.get(each.job, {})) for each in self._jobs.values())
         others = tuple(each for each in seen.jobs if each.job not in self._jobs)
         clusters = (*([self._cortex] if self._cortex is not None else []), *seen.clusters)
         return TopSnapshot(
@@ -74,10 +75,10 @@ class ClusterSource:
                 facts: dict[str, Any] = msgspec.json.decode(await self._runtime.peer(name).ask("status"))
         except (PeerUnavailable, PeerGone, TimeoutError):
             return await self._stranded(job, name)
-        speed = of_job(self._speeds.setdefault(job, ThroughputEstimator()), facts, self._runtime.monotonic_s())
-        return JobSnapshot(
-            job=job, facts=facts | speed, source="cluster", as_of_s=self._clock(), owner=f"cluster {self._address}"
-        )
+        estimator, at_s = self._speeds.setdefault(job, ThroughputEstimator()), self._runtime.monotonic_s()
+        facts |= of_job(estimator, facts, at_s) | {"rate_known": estimator.sure(at_s)}
+        where = f"cluster {self._address}"
+        return JobSnapshot(job=job, facts=facts, source="cluster", as_of_s=self._clock(), owner=where)
 
     async def _stranded(self, job: str, name: str) -> JobSnapshot | None:
         """Return a job whose channel waits for the disk of a lost host; None for other jobs."""
@@ -92,6 +93,19 @@ class ClusterSource:
         where = f"cluster {self._address}"
         facts = {"outcome": "waiting", "why": why}
         return JobSnapshot(job=job, facts=facts, source="cluster", as_of_s=self._clock(), owner=where)
+
+
+_RATE = ("rate_per_s", "left_s")
+
+
+def _with_rate(seen: JobSnapshot, told: dict[str, Any]) -> JobSnapshot:
+    """Return a job with the rate that its own process has measured, until this source has seen it for long enough.
+
+    One look has no rate. Where no process publishes one, the rate is not known (None), which is not 0.
+    """
+    if seen.facts.get("rate_known", True):
+        return seen
+    return msgspec.structs.replace(seen, facts=seen.facts | {name: told.get(name) for name in _RATE})
 
 
 def _once(clusters: tuple[ClusterSnapshot, ...]) -> tuple[ClusterSnapshot, ...]:

@@ -77,7 +77,9 @@ def money(facts: dict[str, Any]) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """Return a rate per second."""
+    """Return a rate per second; a dash for one that is not known."""
+    if per_s is None:
+        return "-"
     if not per_s:
         return "0"
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.1f}" if per_s >= 0.1 else f"{per_s:.3f}"

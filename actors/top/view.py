@@ -119,13 +119,18 @@ def _job(job: JobSnapshot, now_s: float) -> TableRow:
     cells = (
         job.job, state, f"{done:,}/{expected:,}" if expected else f"{done:,}",
         f"{100 * done // expected}%" if expected else "", rate(facts.get("rate_per_s")) if alive else "",
-        span(facts.get("left_s")) if alive else "", money(facts), f"{facts['rows_failed']:,}",
+        _left(facts) if alive else "", money(facts), f"{facts['rows_failed']:,}",
         f"{facts['in_flight']:,}" if alive else "", f"{facts['permits']:,}" if alive else "",
         seen_words(job, now_s), waits,
     )  # fmt: skip
     level = "warn" if alive and (facts["waits"] or keyless) else _LEVELS.get(state, "")
     about = f"{job.job}: {waits or ', '.join(filter(None, (unreadable_text(facts), _made(facts))))}"
     return TableRow(job.job, cells, level, _job_details(job, now_s), about)
+
+
+def _left(facts: dict[str, Any]) -> str:
+    """Return the time that the rest takes; a dash where not even the rate is known."""
+    return span(facts.get("left_s")) or ("-" if facts.get("rate_per_s") is None else "")
 
 
 def _made(facts: dict[str, Any]) -> str:
@@ -145,13 +150,14 @@ def _job_details(job: JobSnapshot, now_s: float) -> tuple[tuple[str, str], ...]:
         for each in facts["routes"]
     )  # fmt: skip
     expected = rows_of_input(facts) if facts.get("rows_expected") else 0
+    speed = facts.get("rate_per_s") if "unit" in facts else None
     parts = [
         ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", why_words(facts["why"])),
         ("waits", facts["waits"]),
         ("rows", f"{facts['rows_succeeded']:,} succeeded" + (f" of {expected:,}" if expected else "")
          + (f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else "") + (f" ({kinds})" if kinds else "")
          + (f", {lost}" if (lost := unreadable_text(facts)) else "")),
-        ("rate", f"{rate(facts['rate_per_s'])} {facts['unit']} a second" if "rate_per_s" in facts else ""),
+        ("rate", f"{rate(speed)} {facts['unit']} a second" if speed is not None else ""),
         ("left", span(facts.get("left_s"))),
         ("calls", f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"),
         ("failed", f"attempts: {attempts}" if attempts else ""),

@@ -28,7 +28,9 @@ def _cells(shown, name: str, place: int = 0) -> dict[str, str]:
             {"STATE": "running", "DONE": "250/1,000", "%": "25%", "RATE/S": "12.3", "LEFT": "1m01s", "COST": "$0.25/$5",
              "IN FLIGHT": "7", "PERMITS": "9", "SEEN": "live", "WAITS": ""},
         ),
-        (job(waits="the breaker is open"), {"WAITS": "the breaker is open", "RATE/S": "0", "LEFT": ""}),
+        (job(waits="the breaker is open"), {"WAITS": "the breaker is open"}),
+        (job(rate_per_s=None, left_s=None), {"RATE/S": "-", "LEFT": "-"}),
+        (job(rate_per_s=0.0, left_s=None), {"RATE/S": "0", "LEFT": ""}),
         (job(age_s=75.0), {"SEEN": "live 1m15s"}),
         (
             job(outcome="partial", source="journal", why="over_budget: x", age_s=7200.0),
