@@ -18,6 +18,9 @@ SURE_S = 2.0
 STILL_S = 20.0
 """Seconds of observation without a result before a job is said to stand still: a first answer of a large model, or a
 pool that begins with two permits, takes some seconds."""
+RISK_SHARE = 0.01
+"""Share of the time left to a deadline for which a risk must have lasted before it is told: 36 s of an hour. A pause of
+some seconds, as at the start, puts no deadline at risk that is hours away."""
 RESULTS_MIN = 10
 """Results from which a rate is known before that: the first few come at the pace of a pool that still grows."""
 
@@ -27,6 +30,7 @@ class ThroughputEstimator:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
+        self._risk_since_s: float | None = None
 
     def saw(self, at_s: float, done: int) -> None:
         """Record the count at a time."""
@@ -64,6 +68,17 @@ class ThroughputEstimator:
         return self.per_s(at_s) if at_s - from_s >= STILL_S or done - from_ >= RESULTS_MIN else None
 
 
+    def risk_lasts(self, at_s: float, risk: bool, least_s: float) -> bool:
+        """Record whether the deadline is at risk; return True if it has been for ``least_s`` seconds."""
+        if not risk:
+            self._risk_since_s = None
+            return False
+        if self._risk_since_s is None:
+            still_s = self._seen[0][0] if self._seen else at_s  # a risk that is seen now began within the window
+            self._risk_since_s = max(still_s, at_s - WINDOW_S)
+        return at_s - self._risk_since_s >= least_s
+
+
 def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
     """Return rate and remaining time of a job as facts (``rate_per_s``, ``left_s``), in rows, or in calls for a job
     without rows (``unit``)."""
@@ -91,7 +106,9 @@ def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, 
     left = expected - _number(facts, "rows_succeeded") - _number(facts, "rows_failed")
     found = outlook(now_s, deadline_at_s, left, speed.known_per_s(at_s))
     ends_at_s = None if found.ends_at_s is None else round(found.ends_at_s, 1)
-    return {"projected_end_s": ends_at_s, "deadline_at_risk": found.at_risk}
+    left_s = (deadline_at_s or now_s) - now_s
+    lasts = speed.risk_lasts(at_s, bool(found.at_risk), RISK_SHARE * max(0.0, left_s))
+    return {"projected_end_s": ends_at_s, "deadline_at_risk": found.at_risk if lasts or not found.at_risk else None}
 
 
 def _number(facts: dict[str, object], name: str) -> int:

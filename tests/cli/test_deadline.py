@@ -52,6 +52,8 @@ def test_a_deadline_that_will_be_met_is_no_news(cortex):
     assert done.code == 0
     assert "risk" not in done.err
     assert json.loads(done.out.splitlines()[-1])["outcome"] == "complete"
+    (line,) = [line for line in cortex("status", "mine").out.splitlines() if line.startswith("deadline")]
+    assert line.endswith("after the job's end"), "nothing is counted down"
 
 
 def _told(risk: bool | None, ends_at_s: float | None = 2_000.0, left_s: float | None = 100.0) -> dict[str, object]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds, is_drained_by_a_user, last_failed, why
+from actors.cli.jobs.rendering import (
+    OVER,
+    JobStatus,
+    batch_words,
+    cost,
+    failed_kinds,
+    is_drained_by_a_user,
+    last_failed,
+    why,
+)
 from actors.common.process_owner import stopped
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
@@ -198,6 +207,9 @@ def _deadline(facts: dict[str, Any]) -> str:
     at_s = facts["deadline_at_s"]
     if at_s is None:
         return ""
+    if facts["outcome"] in OVER:
+        early_s = at_s - facts["last_turn_at_s"]
+        return f"{clock(at_s)}, " + (f"{span(early_s)} after the job's end" if early_s > 0 else "passed before its end")
     left_s = at_s - time.time()
     risk = risk_words(facts).removeprefix("deadline ")
     return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")

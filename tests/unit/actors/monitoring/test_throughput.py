@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from actors.monitoring.throughput import RESULTS_MIN, STILL_S, SURE_S, WINDOW_S, ThroughputEstimator, forecast, of_job
+from actors.monitoring.throughput import (
+    RESULTS_MIN,
+    RISK_SHARE,
+    STILL_S,
+    SURE_S,
+    WINDOW_S,
+    ThroughputEstimator,
+    forecast,
+    of_job,
+)
 
 
 def _watched(*seen: tuple[float, int]) -> ThroughputEstimator:
@@ -60,13 +71,33 @@ def test_the_rest_is_foretold_once_there_is_something_to_go_by():
         ([(0.0, 7), (STILL_S, 7)], STILL_S, True),  # a resumed job
         ([(0.0, 0), (SURE_S, RESULTS_MIN - 1)], SURE_S, None),  # a pool that still grows
         ([(0.0, 0), (SURE_S, RESULTS_MIN)], SURE_S, False),
-        ([(0.0, 0), (STILL_S, 1)], STILL_S, False),
+        ([(0.0, 0), (STILL_S, 2)], STILL_S, False),
         ([(0.0, 0), (10.0, 100), *((10.0 + t, 100) for t in range(1, 41))], 50.0, True),
     ],
 )
 def test_a_job_without_a_result_yet_puts_no_deadline_at_risk(seen, at_s, risk):
-    facts = {"rows_expected": 100, "rows_succeeded": 0, "rows_failed": 0, "deadline_at_s": 10_000.0}
+    facts = {"rows_expected": 100, "rows_succeeded": 0, "rows_failed": 0, "deadline_at_s": 2_900.0}
     assert forecast(_watched(*seen), facts, at_s, 1_000.0)["deadline_at_risk"] is risk
+
+
+@pytest.mark.parametrize("left_s", [5.0, 3_600.0, 6 * 3_600.0])
+@pytest.mark.parametrize("pace_s", [math.inf, 15.0])  # it stands still; it is slow
+def test_a_risk_is_told_once_it_has_lasted_for_a_share_of_the_time_left(left_s: float, pace_s: float) -> None:
+    """Twenty seconds after the start, six hours ahead of its deadline, no job can be told to miss it."""
+    facts = {"rows_expected": 100_000, "rows_succeeded": 0, "rows_failed": 0, "deadline_at_s": left_s}
+    speed, told_s = ThroughputEstimator(), None
+    for at_s in range(1_000):
+        speed.saw(at_s, int(at_s / pace_s))
+        if forecast(speed, facts, at_s, float(at_s))["deadline_at_risk"]:
+            told_s = at_s
+            break
+    least_s = max(min(STILL_S, left_s), RISK_SHARE * left_s / (1 + RISK_SHARE))
+    assert told_s is not None and least_s <= told_s <= least_s + 2 + WINDOW_S
+    speed.saw(told_s + 1, 99_000)
+    assert forecast(speed, facts | {"rows_succeeded": 99_990}, told_s + 1, 0.0)["deadline_at_risk"] is False
+    speed.saw(told_s + 1.5, 99_000)
+    again = forecast(speed, facts | {"deadline_at_s": left_s * 1e9}, told_s + 1.5, 0.0)["deadline_at_risk"]
+    assert again is not True
 
 
 @pytest.mark.parametrize(
