@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from actors.common.terminal import console
 from actors.common.tolerant_stream import tolerant
 from actors.monitoring.deadline_monitor import risk_words
+from actors.monitoring.row_failures import RowFailureMonitor
 from actors.monitoring.throughput import ThroughputEstimator, of_job
 from cortex.values.display import one_line
 from policies.estimates.price import usd_text
@@ -29,12 +30,15 @@ CUT_LEAST = 20
 
 
 class ProgressBar:
-    """Display of the figures of a job. ``form``: ``text`` or ``json``, for output that is no terminal."""
+    """Display of the figures of a job. ``form``: ``text`` or ``json``, for output that is no terminal. ``elsewhere``:
+    the job's log is in a cluster, so that JSON here has its warnings of failed rows too."""
 
     def __init__(
         self, stream: TextIO | None = None, rows: int | None = None, *, form: str = "text",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, elsewhere: bool = False,
     ) -> None:  # fmt: skip
+        self._row_failures: RowFailureMonitor | None = None
+        self._elsewhere = elsewhere and form == "json"
         self._stream = tolerant(stream or sys.stderr)
         self._rows = rows
         self._form = form
@@ -50,6 +54,8 @@ class ProgressBar:
         if self._form == "text" and self._draws():
             self._draw(reported)
             return
+        if self._elsewhere:
+            self._warn(facts)
         now_s = self._clock()
         still = {
             name: value for name, value in reported.items() if name not in ("rate_per_s", "left_s", "projected_end_s")
@@ -58,6 +64,19 @@ class ProgressBar:
             self._next_line_s, self._last = now_s + LINE_EVERY_S, still
             text = _line(reported) if self._form == "text" else _log_line(reported)
             print(one_line(text), file=self._stream, flush=True)
+
+    def _warn(self, facts: dict[str, Any]) -> None:
+        """Print the warnings of failed rows."""
+        import logging
+
+        from actors.observability.logs.formatting import line_of
+
+        counts = facts["rows_succeeded"] + facts["rows_failed"], facts["rows_failed_by_kind"]
+        if self._row_failures is None:
+            self._row_failures = RowFailureMonitor(*counts)
+        for message, fields in self._row_failures.news(*counts):
+            event = {"event": "job.rows_failing", "job": facts["job"], **fields}
+            print(line_of(message, "cortex.progress", logging.WARNING, **event), file=self._stream, flush=True)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Return the shown figures as fields, for a line of JSON or another display.

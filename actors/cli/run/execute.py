@@ -14,7 +14,7 @@ from actors.api.session import Session
 from actors.cli.jobs.job_state import forget_spool, standing_of
 from actors.cli.jobs.lost_heads import LostHeads
 from actors.cli.jobs.rendering import OVER, JobStatus, headline, last_failed, why
-from actors.cli.jobs.settings import notify_of, share_of
+from actors.cli.jobs.settings import notify_of, share_of, shared_cluster
 from actors.cli.options.errors import PARTIAL, error_line, never_show, print_data, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.terminal import ImmediateStop, SessionRunner
@@ -50,7 +50,8 @@ def carry_out(work: PreparedRun) -> int:
     notify = notify_of(work.options)
     session, text = work.session, ""
     write_logs(work.options, session.job)
-    bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text")
+    elsewhere = bool(shared_cluster(work.options))
+    bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text", elsewhere=elsewhere)
     conduct = SessionRunner(session, bar, lambda session: header(session, work.note))
     ended = None
     session.progress, session.on_credential = conduct.progress, never_show

@@ -166,7 +166,7 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
         others.setLevel(logging.WARNING)
 
 
-TOLD: Final = frozenset({"job.blocked", "job.broken", "job.ended"})
+TOLD: Final = frozenset({"job.blocked", "job.broken", "job.ended", "job.rows_failing"})
 """Events that the command which runs the job tells in words of its own."""
 
 

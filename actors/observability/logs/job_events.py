@@ -12,6 +12,7 @@ import msgspec
 from actors.jobs.bill_excess import cap_passed, excess_facts
 from actors.jobs.summary import calls_of, unreadable_rows
 from actors.jobs.wait_reasons import lacking, named, stands_still
+from actors.monitoring.row_failures import RowFailureMonitor
 from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs.formatting import log_arguments
@@ -53,6 +54,7 @@ class JobLog:
         self._job, self._monotonic_s, self._sampled = job, monotonic_s, sampled
         self._k: State | None = None
         self._failures: dict[str, int] = {}
+        self._rows = RowFailureMonitor()
         self._next_s = 0.0
         self._paused: object = None
         self._outcome = self._halted = ""
@@ -67,6 +69,7 @@ class JobLog:
         """Log the rare events of a turn; count failures."""
         if self._k is None:
             self._failures = dict(k.tally.failures)
+            self._rows = RowFailureMonitor(k.tally.succeeded + k.tally.failed, k.tally.failed_for_good)
         self._k = k
         for batch in turn.batches:
             if batch and type(batch[0]) in _RARE:
@@ -194,6 +197,8 @@ class JobLog:
         more = {str(kind): count - self._failures.get(kind, 0) for kind, count in now.items()}
         self._failures = now
         self._write("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
+        for message, fields in self._rows.news(k.tally.succeeded + k.tally.failed, k.tally.failed_for_good):
+            self._write(message, logging.WARNING, event="job.rows_failing", **fields)
 
     def _each(self, turn: events.Turn) -> None:
         k = self._k

@@ -181,6 +181,21 @@ def test_failures_are_told_together_and_not_too_often(written):
     assert "marked" not in written.getvalue()
 
 
+def test_rows_that_fail_are_a_warning_once_and_not_one_for_each(written):
+    k, now_s = State(terms=TERMS), [100.0]
+    log = JobLog("j", lambda: now_s[0])
+    for n in range(1_000):
+        bad = n >= 500 and n % 3 == 0
+        k.tally.succeeded, k.tally.failed = k.tally.succeeded + (not bad), k.tally.failed + bad
+        if bad:
+            k.tally.failures["rejected"] = k.tally.failed_for_good["rejected"] = k.tally.failed
+        now_s[0] += 1.0
+        log.turn(n, events.Turn(float(n), ((events.Ticked(),),)), [], k)
+    first, many = [line for line in lines(written) if line["level"] == "warning"]
+    assert (first["event"], first["kind"]) == ("job.rows_failing", "rejected")
+    assert (many["event"], many["job"]) == ("job.rows_failing", "j") and many["rows_failed"] > 0.05 * many["rows"]
+
+
 def test_an_attempt_names_its_trace_where_that_is_kept(written):
     def sampled(k: State, event: Any) -> tuple[str, str] | None:
         return ("a" * 32, "b" * 16) if event.goal == 1 else None

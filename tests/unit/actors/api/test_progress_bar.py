@@ -171,3 +171,13 @@ def test_a_terminal_that_cannot_be_written_over_gets_lines(monkeypatch):
     clock.now_s += 6
     bar.show(_facts(6))
     assert out.getvalue() == "j: 6/1,000 rows, 1.0/s, 16m34s left\n"
+
+
+@pytest.mark.parametrize(("form", "elsewhere", "count"), [("json", True, 2), ("json", False, 0), ("text", True, 0)])
+def test_warnings_of_failed_rows_stand_in_the_json_of_a_command_whose_job_logs_elsewhere(form, elsewhere, count):
+    out, clock = io.StringIO(), Clock()
+    bar = ProgressBar(out, 1000, form=form, clock=clock, elsewhere=elsewhere)
+    for failed in (0, 20, 40):
+        bar.show(FULL | {"rows_succeeded": 10 * failed // 4, "rows_failed": failed, "rows_failed_by_kind": {"cut": failed}})
+    found = [line for line in out.getvalue().splitlines() if "job.rows_failing" in line]
+    assert len(found) == count and all('"level":"warning"' in line for line in found)
