@@ -270,10 +270,14 @@ def inspect(
     subject: Annotated[
         str, typer.Argument(help="a goal's number, a call, a custom_id; or goal:N, call:ID, row:ID", metavar="GOAL")
     ] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="list the goals and rows that failed")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="list the goals and rows that failed; more than N by kind and message")
+    ] = False,
     at: Annotated[int | None, typer.Option("--at", help="show the state after this turn", metavar="SEQ")] = None,
     first: Annotated[int, typer.Option("--from", help="first turn to show (default: the last N)", metavar="SEQ")] = 0,
-    count: Annotated[int, typer.Option("--count", help="number of turns to show", metavar="N", min=1)] = 40,
+    count: Annotated[
+        int, typer.Option("--count", help="number of turns, or of failures, to show", metavar="N", min=1)
+    ] = 40,
 ) -> int:  # fmt: skip
     """Show the turns of a job; or the history of one goal, with reasons; or the state after a turn."""
     from actors.cli.inspection.show import ShowOptions

@@ -304,6 +304,9 @@ def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_i
     assert "`cortex inspect mal goal:N` shows" in listed.err
     for line in listed.out.splitlines():
         assert cortex("inspect", "mal", line.split()[0]).code == 0, line
+    grouped = cortex("inspect", "mal", "--failed", "--count", 2)
+    assert len(grouped.out.splitlines()) == 1 and "e.g. row " in grouped.out
+    assert "--count 3 lists all" in grouped.err
 
 
 def test_a_row_that_was_refused_says_so(cortex):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from actors.cli.inspection.failure_groups import FailureList
 from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import details, heading
 from actors.cli.jobs.causes import see_cause
@@ -24,6 +25,7 @@ from actors.jobs.summary import UNREADABLE, counted, without_results
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, StateFolder
 from actors.journal.state_folder import advised
+from cortex.values.display import one_line
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 CHILDREN_MAX = 100
@@ -216,19 +218,21 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         print_error(
             f"the program of {wanted.job} has changed since, or is gone: only data of the journal is shown"
         )
-    count = 0
+    found = FailureList(wanted.count)
     for each in failures_of(source, span):
-        count += 1
         if options.as_json:
             print(msgspec.json.encode(each).decode())
-            continue
-        failure = each["failure"]
-        row = f"row {each['row']}" if each["row"] else ""
-        goal = f"goal:{each['goal']}" if each["goal"] else "refused"
-        text = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
-        print(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}")
+        else:
+            found.take(each)
     if not options.as_json:
-        more = f": `{advised(folder, 'inspect', wanted.job)} goal:N` shows the history of a goal" if count else ""
-        found = f"{count:,} failed of the goals and rows of {wanted.job}{more}"
-        print_error("; ".join(filter(None, (found, _unreadable(folder, wanted.job)))))
+        for line in found.lines():
+            print(one_line(line))
+        text = f"{found.count:,} failed of the goals and rows of {wanted.job}"
+        command = advised(folder, "inspect", wanted.job)
+        if found.grouped:
+            text += f", by kind and message, with the first and the last time: `{command} ROW` or `{command} goal:N` "
+            text += f"shows the history of one; --count {found.count} lists all, --json too"
+        elif found.count:
+            text += f": `{command} goal:N` shows the history of a goal"
+        print_error("; ".join(filter(None, (text, _unreadable(folder, wanted.job)))))
     return COMPLETE
