@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,8 @@ def packages() -> tuple[str, ...]:
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Versions found on one node. An empty field was not reported; ``trouble`` gives the reason."""
+    """Versions found on one node. An empty field was not reported; ``trouble`` gives the reason. A lost node has
+    reported nothing."""
 
     node: str
     """Ray's id of the node."""
@@ -42,15 +43,20 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = msgspec.field(default_factory=dict)
     """Versions as in ``policies.decisions.releases.InstalledRelease``; empty if the node could not import cortex."""
     trouble: str = ""
+    lost_s: float = 0.0
+    """Unix time at which the node was lost; 0 for one that lives."""
 
 
 def of(
-    ray: Any, affinity: Any, join: Callable[[], Any], leave: Callable[[Any], None], timeout_s: float
+    ray: Any, affinity: Any, join: Callable[[], Any], leave: Callable[[Any], None],
+    lost: Callable[[], Mapping[str, tuple[str, float]]], timeout_s: float,
 ) -> list[NodeReport]:  # fmt: skip
-    """Connect to a Ray, ask its nodes, and disconnect. Raises what ``join`` raises."""
+    """Connect to a Ray, ask its nodes, and disconnect. ``lost``: returns the host and the time of each node that is
+    missing; they follow the live ones. Raises what ``join`` raises."""
     connection = join()
     try:
-        return taken(ray, affinity, code_paths(), timeout_s)
+        found = taken(ray, affinity, code_paths(), timeout_s)  # first: a node may be declared dead meanwhile
+        return found + [NodeReport(node=name, address=host, lost_s=at_s) for name, (host, at_s) in lost().items()]
     finally:
         leave(connection)
 

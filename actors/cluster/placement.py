@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
+from cortex.scheduler.supervision import LOST_S, MISSING_S
+
 LABEL = "cortex/role"
 NODE_LABEL = "ray.io/node-id"
 """Label with the node's id, set by Ray on every node."""
@@ -137,6 +139,22 @@ def lost_since(nodes: Mapping[str, Any], since_s: float) -> dict[str, tuple[str,
         elif node.end_time_ms >= since_s * 1000 and not was_ended(node):
             found[name] = (host, node.end_time_ms / 1000)
     return found
+
+
+def missing(nodes: Mapping[str, Any], now_s: float) -> dict[str, tuple[str, float]]:
+    """Return the lost nodes that are told at this Unix time, as ``lost_since`` does: those of ``LOST_S``, and those of
+    ``MISSING_S`` for as long as there are fewer nodes than before the loss (``cortex.scheduler.supervision``)."""
+    living = sum(not node.end_time_ms for node in nodes.values())
+
+    def before(at_ms: float) -> int:
+        return sum(
+            node.start_time_ms < at_ms and not 0 < node.end_time_ms < at_ms for node in nodes.values()
+        )
+
+    return {
+        name: (host, at_s) for name, (host, at_s) in lost_since(nodes, now_s - MISSING_S).items()
+        if now_s - at_s < LOST_S or living < before(1_000 * at_s)
+    }  # fmt: skip
 
 
 def tied(address: str) -> dict[str, float]:

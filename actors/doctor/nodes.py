@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from actors.cluster.compatibility import installed_there, versions
 from actors.cluster.node_inventory import agreeing
+from actors.common.units import clock
 from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.ports.runtime import ClusterError
 from cortex import __version__
@@ -56,7 +57,8 @@ def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Fi
     here = InstalledRelease(
         ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(agreeing())
     )
-    bad = 0
+    bad, lost = 0, [node for node in found if node.lost_s]
+    found = [node for node in found if not node.lost_s]
     for node in found:
         where = f"node {node.node[:8]} at {node.address}"
         differs = list(differences(here, installed_there(node), agreeing()))
@@ -70,3 +72,6 @@ def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Fi
     elif not bad:
         releases = f"Ray {own_ray}, Python {'.'.join(here.python.split('.')[:2])}, cortex {__version__}"
         yield ok("cluster", f"{len(found)} node{'s' * (len(found) > 1)} of {address} with {releases}")
+    for node in lost:
+        text = f"node {node.node[:8]} at {node.address or 'an unknown host'} was lost at {clock(node.lost_s)}"
+        yield warning("cluster", text, "jobs go on without it: find what ended it, and start it, or another, again")

@@ -53,6 +53,7 @@ from actors.cluster.placement import (
     host_name,
     in_turn,
     lost_since,
+    missing,
     selector,
     shapes,
     tied,
@@ -204,9 +205,20 @@ def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
 
 
 async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.NodeReport]:
-    """Return the report of each node of a Ray on its installed software. Raises ``ClusterError``."""
-    given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
+    """Return the report of each node of a Ray on its installed software, and those of lost nodes. Raises
+    ``ClusterError``."""
+    given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, _missing, timeout_s)
     return await _ray_thread.run(lambda: node_inventory.of(*given))
+
+
+def _missing() -> dict[str, tuple[str, float]]:
+    """Return the lost nodes of the connected Ray; none while its head does not say."""
+    worker: Any = ray_worker.global_worker
+    try:
+        found = worker.gcs_client.get_all_node_info(timeout=LOOK_S)
+    except Exception:  # any error of Ray
+        return {}
+    return missing({node.hex(): info for node, info in found.items()}, time.time())
 
 
 class RayRuntime:

@@ -13,12 +13,14 @@ from actors.cluster.placement import (
     host_name,
     in_turn,
     lost_since,
+    missing,
     selector,
     shapes,
     tied,
     turn_of,
     was_ended,
 )
+from cortex.scheduler.supervision import LOST_S, MISSING_S
 from tests.edge.support.lease_fixture import World, act
 
 
@@ -97,6 +99,22 @@ def _record(host: str, began_s: int, ended_s: int = 0, why: str = "UNEXPECTED_TE
 def test_nodes_that_ray_says_were_lost_lately(records: dict[str, GcsNodeInfo], lost: dict[str, tuple[str, float]]) -> None:
     found = lost_since(records, 50.0)
     assert list(found.items()) == list(lost.items())
+
+
+@pytest.mark.parametrize(
+    ("records", "after_s", "told"),
+    [
+        ({"a": _record("h", 1), "b": _record("p", 1, 100)}, LOST_S - 1, True),
+        ({"a": _record("h", 1), "b": _record("p", 1, 100)}, LOST_S, True),  # nobody came in its place
+        ({"a": _record("h", 1), "b": _record("p", 1, 100)}, MISSING_S - 1, True),
+        ({"a": _record("h", 1), "b": _record("p", 1, 100)}, MISSING_S + 1, False),
+        ({"a": _record("h", 1), "b": _record("p", 1, 100), "c": _record("q", 130)}, LOST_S - 1, True),
+        ({"a": _record("h", 1), "b": _record("p", 1, 100), "c": _record("q", 130)}, LOST_S, False),
+        ({"a": _record("h", 1), "b": _record("p", 1, 100), "c": _record("p", 130)}, 1.0, False),  # it is back
+    ],
+)
+def test_nodes_that_doctor_tells_are_those_that_status_tells(records: dict[str, GcsNodeInfo], after_s: float, told: bool):
+    assert (missing(records, 100 + after_s) == {"b": ("p", 100.0)}) == told
 
 
 def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():

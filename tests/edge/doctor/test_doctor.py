@@ -419,6 +419,20 @@ def test_nodes_with_other_releases_are_named():
     assert all(words in entries[0].message for words in ("bbbbbbbb", "Ray 2.59.0", "Python 3.12.1", "cortex 0.0.9"))
 
 
+def test_a_lost_node_is_a_warning_beside_those_that_are_well():
+    import platform
+
+    well = NodeReport(
+        node="a" * 40, address="10.0.0.1", python=platform.python_version(), ray="2.60.0", cortex=__version__
+    )
+    lost = NodeReport(node="b" * 40, address="pod-b", lost_s=1.8e9)
+    first, second = nodes.compared([well, lost], "2.60.0", "h:1")
+    assert first.state == "ok" and first.message.startswith("1 node of h:1")
+    assert second.state == "warning" and "pod-b was lost at 20" in second.message
+    (none, _) = nodes.compared([lost], "2.60.0", "h:1")
+    assert "has no live node" in none.message
+
+
 def test_a_ray_that_is_not_there_is_said_at_once():
     facts = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), 20.0)}
     assert (facts["ray"].state, facts["cluster"].state) == ("ok", "wrong")
