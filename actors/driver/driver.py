@@ -17,6 +17,7 @@ from actors.channel.backpressure import PAUSE_S, ROOM_S, narrower_by, thresholds
 from actors.common.errors import UserError
 from actors.common.harmless import harmless
 from actors.common.process_owner import Owner
+from actors.common.units import clock
 from actors.driver import control_note
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
@@ -59,6 +60,9 @@ MANY, GATHER_ROWS = 100, 1_000
 pause."""
 LOOK_S = 0.5
 """Seconds between two requests for the job's status."""
+NEWS_S = 10.0
+"""Seconds that a channel may take to answer before ``status`` says that there is no news from it: it answers within
+milliseconds, and a busy machine takes some seconds."""
 KEY_READ = "the key was read again"
 ARM_S = 5.0
 """Seconds that a branch may take to accept a credential."""
@@ -329,8 +333,9 @@ class Driver:
 
     async def _look(self) -> None:
         """Report progress, obey requests of other processes, send credentials to branches that lack them."""
+        reported: dict[str, Any] = {}
         while True:
-            facts = await self.refresh()
+            facts = await self._refreshed(reported)
             at_s = self._runtime.monotonic_s()
             reported = facts | of_job(self._speed, facts, at_s)
             reported |= forecast(self._speed, facts, at_s, self._runtime.now_s())
@@ -355,6 +360,20 @@ class Driver:
             if refused and self._rotation is not None:
                 await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
+
+    async def _refreshed(self, reported: dict[str, Any]) -> dict[str, Any]:
+        """Return the job's current figures. While its channel is silent, as on a node that hangs, publish the last ones
+        with since when: ``status`` would go on showing them as if nothing had happened. Raises ``ChannelLost``."""
+        since = clock(self._runtime.now_s())
+        asked = asyncio.ensure_future(self.refresh())
+        try:
+            while not (await asyncio.wait({asked}, timeout=NEWS_S))[0]:
+                if reported:
+                    waits = f"no news from the job's channel since {since}: its node may hang or be gone"
+                    await self._live.look(reported | {"waits": waits}, self._runtime.peer("cortex"))
+            return asked.result()
+        finally:
+            asked.cancel()
 
     async def _noted(self, ask: Callable[..., T], *args: Any) -> T:
         """Return the result of a request to the state folder (``actors.journal.retrying.unblocked``)."""

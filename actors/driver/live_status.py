@@ -44,6 +44,13 @@ class LiveStatus(msgspec.Struct, frozen=True, kw_only=True):
     cortex: dict[str, Any] = msgspec.field(default_factory=dict)
     """Result of ``Cortex.status`` about this job. Remaining seconds are replaced by times: ``held_for_s`` by
     ``held_until_s``."""
+    cortex_at_s: float = 0.0
+    """Time at which the cortex last answered, if it does not answer now; ``cortex`` is of that time. 0: it answers."""
+
+    @property
+    def asked_at_s(self) -> float:
+        """Time of what ``cortex`` says."""
+        return self.cortex_at_s or self.at_s
 
 
 _KIND = "live"
@@ -92,6 +99,8 @@ class StatusPublisher:
         self._clock = clock
         self._next_s = 0.0
         self._last = b""
+        self._answer: dict[str, Any] = {}
+        self._answered_s = 0.0
 
     async def look(self, facts: dict[str, Any], cortex: Peer) -> None:
         """Publish the current status if it is due and has changed."""
@@ -99,21 +108,27 @@ class StatusPublisher:
         if self._next_s - AWAY_S <= now_s < self._next_s:
             return
         self._next_s = now_s + PUBLISH_S
-        status: dict[str, Any] = {}
+        silent_s = 0.0
         try:
             async with asyncio.timeout(PATIENCE_S):
-                status = dated(await cortex.ask("status", self._job), now_s)
+                status = self._answer = dated(await cortex.ask("status", self._job), now_s)
+            self._answered_s = now_s
             self._next_s = now_s + max(PUBLISH_S, status.get("serves", 0) / PUBLISHED_PER_S)
         except (PeerUnavailable, PeerGone, TimeoutError):
+            status, silent_s = self._answer, self._answered_s
             self._next_s = now_s + AWAY_S
-        await unblocked(self._folder, self.put, facts, status, now_s)
+        await unblocked(self._folder, self.put, facts, status, now_s, silent_s)
 
-    def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:
-        """Write the note unless it is unchanged."""
-        data = msgspec.json.encode((facts, status))
+    def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float, silent_s: float = 0.0) -> None:
+        """Write the note unless it is unchanged. ``silent_s``: time of the last answer of a cortex that is silent."""
+        data = msgspec.json.encode((facts, status, silent_s))
         if data == self._last:
             return
-        live = msgspec.json.encode(LiveStatus(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
+        live = msgspec.json.encode(
+            LiveStatus(
+                owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status, cortex_at_s=round(silent_s, 3)
+            )
+        )
         with contextlib.suppress(StoreError):
             if not self._last:
                 self._begin()

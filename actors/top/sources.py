@@ -92,12 +92,14 @@ class FolderSource:
         for name in self._kept.keys() - {each.job for each in jobs}:
             del self._kept[name]
         clusters: dict[str, ClusterSnapshot] = {}
-        for found in sorted(published.values(), key=lambda found: found.at_s):
+        for found in sorted(published.values(), key=lambda found: found.asked_at_s):
             if found.cortex:
                 name = str(found.cortex.get("cortex", ""))
                 before = clusters[name].status if name in clusters else {}
                 of_jobs = {part: before.get(part, {}) | found.cortex.get(part, {}) for part in _OF_JOBS}
-                clusters[name] = ClusterSnapshot(where=_where(found), as_of_s=found.at_s, status=found.cortex | of_jobs)
+                clusters[name] = ClusterSnapshot(
+                    where=_where(found), as_of_s=found.asked_at_s, status=found.cortex | of_jobs
+                )
         return TopSnapshot(at_s=now_s, state=self.folder.address, jobs=tuple(jobs), clusters=tuple(clusters.values()))
 
     def _journal(self, job: str, now_s: float, until_s: float) -> JobSnapshot:

@@ -62,7 +62,7 @@ def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
     if status.outcome == "running" and reported.get("waits") and not facts.get("head_lost"):
         # the process knows what the journal does not
         facts["waits"] = reported["waits"]
-    facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
+    facts["live"] = {"as_of_s": seen.asked_at_s, **_without_series(seen.cortex)} if seen is not None else None
 
 
 def _without_series(status: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +93,7 @@ def particulars(
         ("deadline", _deadline(facts)), ("clock", _clock(facts)), ("time", span(_elapsed_s(status, now_s))),
         ("last turn", ago(facts["last_turn_at_s"])), ("channel", _channel(facts, seen)),
         *(_live(seen, now_s) if seen is not None and seen.cortex else []),
+        ("seen", _seen(seen, now_s) if seen is not None else ""),
         ("output", facts["output"]), ("resume", status.resume), ("results", _results(status)),
     ]  # fmt: skip
     return [(name, answer) for name, answer in lines if answer]
@@ -247,7 +248,6 @@ def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
 def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
     """Return lines of the live status: breakers that are not closed, pools, members and drained nodes."""
     status = seen.cortex
-    age = f"{span(max(0.0, now_s - seen.at_s))} ago"
     open_ = [
         f"{_subject(name, status['nodes'])}: {each['state']}{_probed(each, now_s)}"
         + (f" ({each['why']})" if each["why"] else "")
@@ -260,8 +260,18 @@ def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
         ("branches", _staff(status, "branch")),
         ("workers", _staff(status, "worker")),
         ("nodes", _nodes(status, now_s)),
-        ("seen", f"in its process, {age}" if seen.facts else f"the cortex of {seen.owner.cluster} was asked"),
     ]
+
+
+def _seen(seen: LiveStatus, now_s: float) -> str:
+    """Return where the live status is from, and how old it is. What does not change is not published again."""
+    if not seen.facts:
+        return f"the cortex of {seen.owner.cluster} was asked"
+    text = f"in its process, {span(max(0.0, now_s - seen.at_s))} ago"
+    if seen.cortex_at_s:
+        text += f"; no news from the scheduler for {span(max(0.0, now_s - seen.cortex_at_s))}"
+        return text + ": pools, branches and nodes are of then"
+    return text if seen.cortex else f"{text}; the scheduler has not answered yet"
 
 
 def _subject(name: str, nodes: dict[str, Any]) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 
 import msgspec
 
+from actors.cli.inspection import job_status
 from actors.common.process_owner import Owner, this_owner
-from actors.driver import live_status
+from actors.driver import driver, live_status
 from actors.driver.live_status import LiveStatus, StatusPublisher, dated
 from actors.journal.journal import StateFolder
 from actors.ports.runtime import PeerUnavailable
+from actors.top.sources import FolderSource
 
 
 class Told:
@@ -104,6 +106,56 @@ async def test_a_cortex_that_is_away_and_a_folder_that_cannot_be_written_stop_no
     (folder.path / "live").rmdir()
     (folder.path / "live").write_text("in the way")
     await _publisher(folder, clock).look({"results": 1}, cortex)
+
+
+async def test_a_cortex_that_falls_silent_is_told_with_its_last_answer_and_the_time_of_it(tmp_path):
+    """Without that, ``status`` shows a running job without nodes, as if nothing had happened."""
+    folder, clock, cortex = _folder(tmp_path), Clock(), Told({"cortex": "c", "nodes": {"n": {}}})
+    publisher = _publisher(folder, clock)
+    with folder.hold("j"):
+        await publisher.look({"results": 1}, cortex)
+        assert live_status.read(folder, "j").cortex_at_s == 0
+        cortex.away = True
+        for clock.now_s in (1_030.0, 1_080.0):
+            await publisher.look({"results": 1}, cortex)
+        found = live_status.read(folder, "j")
+        assert (found.cortex_at_s, found.asked_at_s, found.cortex["nodes"]) == (1_000.0, 1_000.0, {"n": {}})
+        assert found.at_s == 1_030.0, "nothing has changed since"
+        seen = job_status._seen(found, 1_080.0)
+        assert seen.endswith("; no news from the scheduler for 1 min 20 s: pools, branches and nodes are of then"), seen
+        (known,) = FolderSource(folder, clock).look().clusters
+        assert known.as_of_s == 1_000.0, "top shows its age"
+        cortex.away, clock.now_s = False, 1_100.0
+        await publisher.look({"results": 1}, cortex)
+        assert "no news" not in job_status._seen(live_status.read(folder, "j"), 1_101.0)
+
+
+async def test_a_channel_that_falls_silent_is_told_while_its_driver_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "NEWS_S", 0.001)
+    hangs = asyncio.Event()
+    published: list[dict[str, Any]] = []
+
+    class Silent(driver.Driver):
+        def __init__(self) -> None:
+            self._runtime, self._live = self, self  # type: ignore[assignment]
+
+        def now_s(self) -> float:
+            return 1.8e9
+
+        def peer(self, name: str) -> str:
+            return name
+
+        async def look(self, facts: dict[str, Any], cortex: Any) -> None:
+            published.append(facts)
+            hangs.set()
+
+        async def refresh(self) -> dict[str, Any]:
+            await hangs.wait()
+            return {"results": 2}
+
+    assert await Silent()._refreshed({"results": 1, "waits": ""}) == {"results": 2}
+    assert published[0]["results"] == 1
+    assert published[0]["waits"].startswith("no news from the job's channel since 20")
 
 
 def _dead() -> Owner:
