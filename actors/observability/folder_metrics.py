@@ -20,11 +20,12 @@ from actors.common.errors import UserError
 from actors.files.local.os_errors import told
 from actors.history.catalog import forgotten, read_job
 from actors.history.job_facts import is_attended, living
-from actors.jobs.ending_cause import INTERRUPTED
+from actors.jobs.ending_cause import DISK, INTERRUPTED, is_full
 from actors.journal.errors import FAULTS
 from actors.journal.journal import DatabaseUnreachable, FolderFault, NoSuchJob, StateFolder, StoreError
-from actors.observability.metrics.instruments import FAULT
+from actors.observability.metrics.instruments import FAULT, FOLDER
 from actors.observability.metrics.job_ends import KEPT_S, JobEnd, end_of, is_told, worth_telling
+from actors.observability.metrics.journal_size import place_of
 from actors.observability.metrics.samples import MetricSamples, NumberSample
 from actors.observability.metrics.scrape_server import ANSWER_S
 
@@ -78,7 +79,7 @@ class FolderMetrics:
             found.points.clear()
         found.points += self._state(fault)
         if free is not None:
-            found.points.append(NumberSample("cortex.disk.free", (), free))
+            found.points.append(NumberSample("cortex.disk.free", ((FOLDER, place_of(self._folder)),), free))
         return found
 
     def _see_readable(self) -> None:
@@ -174,7 +175,10 @@ class FolderMetrics:
             self._folder.see_readable()  # raises if it is the whole folder that cannot be read
             _log.log(level, "the end of job %s is not told: %s", job, error)
             return _Read(mark, now_s, failed=True)
-        return _Read(mark, now_s, end_of(k, INTERRUPTED) if k.outcome or outcome == INTERRUPTED else None)
+        end = end_of(k, INTERRUPTED) if k.outcome or outcome == INTERRUPTED else None
+        if end is not None and end.outcome == INTERRUPTED and is_full(self._folder.free_bytes()):
+            end = msgspec.structs.replace(end, cause=DISK)  # until the journal is written to again, also with room
+        return _Read(mark, now_s, end)
 
 
 class _Read(msgspec.Struct, frozen=True):

@@ -23,10 +23,10 @@ from actors.observability.base.conventions import (  # fmt: skip
     TOKEN_USAGE,
     provider_of,
 )
-from actors.observability.metrics.instruments import JOB, PHASE, SHARD
+from actors.observability.metrics.instruments import FOLDER, JOB, PHASE, SHARD
 from actors.observability.metrics.job_ends import end_of, is_told
 from actors.observability.metrics.job_samples import of_job
-from actors.observability.metrics.journal_size import JournalSize
+from actors.observability.metrics.journal_size import JournalSize, place_of
 from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
 from actors.ports.telemetry import TurnTimings
 from actors.providers.registry import address_in
@@ -96,7 +96,8 @@ class JobMeter:
         root, _, shard = job.partition("~")
         self._own: Labels = ((JOB, job),)
         self._of_shard: Labels = ((JOB, root), (SHARD, shard))
-        self._journal_size = JournalSize(StateFolder(folder), job)
+        state = StateFolder(folder)
+        self._journal_size, self._folder = JournalSize(state, job), place_of(state)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
         self._terms: JobTerms | None = None
@@ -185,7 +186,7 @@ class JobMeter:
             size, free = room
             yield NumberSample("cortex.journal.size", self._own, size)
             if free is not None:
-                yield NumberSample("cortex.disk.free", self._own, free)
+                yield NumberSample("cortex.disk.free", (*self._own, (FOLDER, self._folder)), free)
 
     def spreads(self) -> Iterator[HistogramSample]:
         """Yield the job's histograms."""

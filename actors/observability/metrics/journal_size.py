@@ -11,6 +11,11 @@ WAIT_S = 0.05
 database that is frozen, or whose tables are locked, answers nothing, and refuses nothing."""
 
 
+def place_of(folder: StateFolder) -> str:
+    """Return the path of a state folder on this machine, as a value of a label: in UTF-8, which a path need not be."""
+    return str(folder.path.absolute()).encode(errors="replace").decode()
+
+
 class JournalSize:
     """Size of the journal of one job, and free bytes of its disk, as its state folder last told them."""
 

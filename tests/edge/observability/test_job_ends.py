@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import urllib.request
 from typing import Any
 
 import msgspec
 import pytest
 
-from actors.jobs.ending_cause import CAUSES, cause_of
+from actors.jobs.ending_cause import CAUSES, ROOM_MIN_BYTES, cause_of, is_full
 from actors.journal.journal import StateFolder
 from actors.observability import folder_metrics
 from actors.observability.base.step_timer import StepTimer
@@ -26,6 +27,7 @@ from actors.observability.metrics.job_ends import (
     worth_telling,
 )
 from actors.observability.metrics.job_meter import JobMeter
+from actors.observability.metrics.journal_size import place_of
 from actors.observability.metrics.samples import MetricSamples
 from cortex.programs.batch import Batch
 from cortex.state import events
@@ -93,7 +95,7 @@ async def test_the_end_of_a_job_outlives_its_channel(tmp_path, model, limits, ou
     kept = found_in(folder.samples())
     told = {key: value for key, value in found.items() if key[0].startswith("cortex_job_ended")}
     assert {key: value for key, value in kept.items() if key[0].startswith("cortex_job_ended")} == pytest.approx(told)
-    assert of(kept, "cortex_state_up") == 1 and of(kept, "cortex_disk_free_bytes") > 0
+    assert of(kept, "cortex_state_up") == 1 and of(kept, "cortex_disk_free_bytes", cortex_folder=str(tmp_path)) > 0
 
 
 def test_an_end_is_forgotten_after_a_day_and_when_its_job_goes_on():
@@ -225,6 +227,41 @@ async def test_a_job_that_runs_has_no_end_and_one_that_was_interrupted_has(tmp_p
     running, killed = seen
     assert not any(name == ENDED for name, _ in running)
     assert of(killed, ENDED, cortex_outcome="interrupted", cortex_cause="interrupted") > 0
+
+
+async def test_an_interruption_that_was_found_on_a_full_disk_has_that_cause_until_the_job_goes_on(tmp_path, monkeypatch):
+    folder, found = StateFolder(str(tmp_path)), list[Any]()
+    teller = FolderMetrics(folder)
+
+    def look(body: bytes) -> Any:
+        if not found:
+            monkeypatch.setattr(type(folder), "is_held", lambda self, job: False)  # as if its process had ended
+            for free in (ROOM_MIN_BYTES - 1, 0, ROOM_MIN_BYTES):
+                monkeypatch.setattr(type(folder), "free_bytes", lambda self, free=free: free)
+                found.append(found_in(teller.samples()))
+            found.append(found_in(FolderMetrics(folder).samples()))
+            monkeypatch.undo()
+        return FunctionModel()._answer(body)  # type: ignore[attr-defined]
+
+    with folder.prepare().hold("j"):
+        await run_of(tmp_path, FunctionModel(look)).to_end()
+    causes = [dict(labels)["cortex_cause"] for each in found for name, labels in each if name == ENDED]
+    assert causes == ["disk", "disk", "disk", "interrupted"] and set(causes) <= set(CAUSES)
+    ends = found_in(teller.samples())
+    assert of(ends, ENDED, cortex_outcome="complete", cortex_cause="none") > 0
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "full"), [(0, True), (ROOM_MIN_BYTES - 1, True), (ROOM_MIN_BYTES, False), (None, False)]
+)
+def test_a_disk_without_room_for_a_few_pages_is_full_and_an_unknown_one_is_not(free_bytes, full):
+    assert is_full(free_bytes) is full
+
+
+def test_the_path_of_a_state_folder_is_a_label_in_any_bytes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert place_of(StateFolder("state")) == str(tmp_path / "state")
+    assert place_of(StateFolder(str(tmp_path / os.fsdecode(b"\xff")))).endswith("?")
 
 
 async def test_a_journal_is_read_again_only_after_a_write(tmp_path, monkeypatch):

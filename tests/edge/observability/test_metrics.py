@@ -92,7 +92,7 @@ async def test_what_is_counted_is_what_the_job_says_itself(tmp_path):
     step, absorb = (of(found, "cortex_turn_duration_seconds_sum", cortex_phase=each) for each in ("step", "absorb"))
     assert step >= absorb > 0
     assert of(found, "cortex_journal_lag_seconds") >= 0 and of(found, "cortex_journal_size_bytes") > 1_000
-    assert of(found, "cortex_disk_free_bytes") > 0
+    assert of(found, "cortex_disk_free_bytes", cortex_job_id="j", cortex_folder=str(tmp_path)) > 0
     assert of(found, "cortex_pool_limit") > 0 and of(found, "cortex_members", cortex_role="branch") == 1
     assert not [labels for _, labels in found if {"goal", "call"} & {name for name, _ in labels}]
 
