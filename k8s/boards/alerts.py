@@ -26,6 +26,7 @@ RUNBOOK = "docs/runbook.md"
 OF = "{{ $labels.cortex_job_id }}"
 SUBJECT = ("namespace", "cortex_subject_kind", "cortex_subject")
 PLACE = ("namespace", "instance")
+DISK_PLACE = (*PLACE, "cortex_folder")
 FAILED, BLOCKED = 'cortex_outcome="failed"', 'cortex_cause="blocked"'
 COMPLETE = 'cortex_outcome="complete"'
 DRAINED = 'cortex_state="drained"'
@@ -85,8 +86,10 @@ BLOCKED_NOW = f"{level('cortex_job_blocked')} > 0"
 OVER_BUDGET = f"({level('cortex_job_over_budget')} > 0 unless {present('cortex_calls_in_flight')} > 0)"
 """Jobs that wait for a budget, which a person has set, and for nothing else: no call is in flight that could hang."""
 ON_CLUSTER = f"on ({', '.join(CLUSTER)})"
-TELLS = by("count", CLUSTER, matching("cortex_ends_kept_seconds"))
-"""Clusters and places in which something tells how jobs ended."""
+UNREAD = f"{lowest('cortex_state_up', labels=CLUSTER)} == 0"
+TELLS = f"({by('count', CLUSTER, matching('cortex_ends_kept_seconds'))} unless {ON_CLUSTER} {UNREAD})"
+"""Clusters and places in which something tells how jobs ended. A teller whose state folder does not answer knows no ends, and
+a job of that folder may be too slow to be scraped: CortexDatabaseAway tells of both."""
 OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
 """Cortices of clusters that outlive their jobs. A process of its own, or a private Ray, ends with its job."""
 GONE = f"({by('count', CLUSTER, f'last_over_time({OF_STANDING}[{STANDS}])')} unless {ON_CLUSTER} {by('count', CLUSTER, OF_STANDING)})"
@@ -96,12 +99,31 @@ ENDED_ROWS = level("cortex_job_ended_rows", labels=(*JOB, "cortex_outcome"))
 ROWS_AT_END = by("sum", JOB, ENDED_ROWS)
 FAILED_AT_END = f"{level('cortex_job_ended_rows', FAILED)} / {ROWS_AT_END}"
 """Share of rows that failed, of jobs that have ended."""
-DISK = matching("cortex_disk_free_bytes")
-FREE = lowest("cortex_disk_free_bytes", labels=PLACE)
-LAG = level("cortex_journal_lag_seconds")
-STALLED = "cortex_job:stalled_seconds"
 FORECAST = "15m"
 """Window of the rates that forecasts read."""
+DISK = matching("cortex_disk_free_bytes")
+FREE = lowest("cortex_disk_free_bytes", labels=DISK_PLACE)
+FULL = f"{FREE} < {GIB} or ({FREE} < {10 * GIB} and {by('min', DISK_PLACE, f'predict_linear({DISK}[5m], 600)')} < 0)"
+"""Disks with too little room: the absolute rest, and a fill that leaves no time to wait for it."""
+FILLING = (
+    f"{by('min', DISK_PLACE, f'predict_linear({DISK}[1h], 4 * 3600)')} < 0 "
+    f"and {by('min', DISK_PLACE, f'deriv({DISK}[{FORECAST}])')} < 0 and {FREE} unless ({FULL})"
+)
+"""Disks that are told now, whose room decreases still. The forecast of an hour alone also goes on for a target that is gone,
+and for a disk that was full and has room again."""
+OF_FOLDER = "{{ $labels.cortex_folder }} on {{ $labels.instance }}"
+JOBS_OF_FOLDER = "`cortex jobs --state {{ $labels.cortex_folder }}` lists its jobs"
+LAG = level("cortex_journal_lag_seconds")
+STALLED = "cortex_job:stalled_seconds"
+STOOD = "10m"
+"""Time without progress after which a job counts as stalled."""
+_PROGRESS = matching("cortex_job_progressed_seconds")
+UNMOVED = (
+    f"{level('cortex_job_progressed_seconds')} == {by('max', JOB, f'last_over_time({_PROGRESS}[5m] offset {STOOD})')} "
+    f"unless {by('max', JOB, f'changes({_PROGRESS}[{STOOD}])')} > 0"
+)
+"""Jobs that made no progress for ``STOOD``: of each of their clocks the time of the last progress is what it was then. Its
+age says nothing where the clock of a job's machine is not that of Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +156,7 @@ RECORDED = {
     "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_usd')} - cortex_job:cost_usd",
     "cortex_job:calls_waiting": f"{present('cortex_queue')} + {present('cortex_calls_in_flight')}",
     STALLED: (
-        f"time() - {level('cortex_job_progressed_seconds')} and (cortex_job:calls_waiting > 0 or {BLOCKED_NOW}) "
-        f"unless {OVER_BUDGET}"
+        f"time() - ({UNMOVED}) and (cortex_job:calls_waiting > 0 or {BLOCKED_NOW}) unless {OVER_BUDGET}"
     ),
     "cortex_job:calls:rate10m": by("sum", JOB, f"rate({matching('cortex_calls_total')}[10m])"),
     "cortex_job:attempts:rate5m": by("sum", (*JOB, "cortex_kind"), f"rate({matching('cortex_attempts_total')}[5m])"),
@@ -149,7 +170,7 @@ RECORDED = {
 
 INHIBITIONS = (
     ("CortexDatabaseAway", "CortexNoProgress|CortexNothingReported|CortexInterrupted|CortexJournalLag|CortexDeadlineAtRisk", "", ("namespace",)),
-    ("CortexDiskFull", "CortexDiskFilling", "", PLACE),
+    ("CortexDiskFull", "CortexDiskFilling", "", DISK_PLACE),
     ("CortexDiskFull", "CortexInterrupted|CortexNothingReported|CortexJournalLag|CortexDatabaseAway", "", ("namespace",)),
     ("CortexHeadLost", "CortexInterrupted|CortexNoProgress", "", JOB),
     ("CortexNodeLost", "CortexBreakerOpen", 'cortex_subject_kind = "node"', ("namespace",)),
@@ -163,12 +184,12 @@ resolved, though its cause stands, and would be told first where its own time is
 ALERTS = (
     Alert(
         "CortexNoProgress",
-        # 15 minutes in total with `held`
-        f"{STALLED} > 600 unless {BLOCKED_NOW} unless {LAG} > 30",
+        f"{STALLED} unless {BLOCKED_NOW} unless {LAG} > 30",  # 15 minutes in total with `held`
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
-        "No call has ended for {{ $value | humanizeDuration }}, and calls wait or are in flight.",
+        "No call has ended for 15 minutes or more, and calls wait or are in flight. By the clock of the job's machine the last "
+        "one ended {{ $value | humanizeDuration }} ago.",
     ),
     Alert(
         "CortexBreakerOpen",
@@ -202,7 +223,7 @@ ALERTS = (
         "CortexDeadlineAtRisk",
         # the rate of a time in which the job stood still is no forecast, and that it stands is told by another alert
         f"cortex_job:rows_left / cortex_job:rows:rate15m > {level('cortex_job_deadline_seconds')} - time() "
-        f"unless max_over_time({STALLED}[{FORECAST}]) > 600",
+        f"unless present_over_time({STALLED}[{FORECAST}])",
         "10m",
         "warning",
         f"Job {OF} will not get done by its deadline",
@@ -246,19 +267,20 @@ ALERTS = (
     ),
     Alert(
         "CortexDiskFilling",
-        f"{by('min', PLACE, f'predict_linear({DISK}[1h], 4 * 3600)')} < 0",
+        FILLING,
         "15m",
         "warning",
-        "The disk under the state folder on {{ $labels.instance }} will be full within four hours",
-        f"The forecast uses the rate of the last hour. {JOB_OF_IT}",
+        f"The disk under the state folder {OF_FOLDER} will be full within four hours",
+        f"The forecast uses the rate of the last hour. Make room before: on a full disk jobs stop. {JOBS_OF_FOLDER}.",
     ),
     Alert(
-        "CortexDiskFull",  # the absolute rest, and a fill that leaves no time to wait for it
-        f"{FREE} < {GIB} or ({FREE} < {10 * GIB} and {by('min', PLACE, f'predict_linear({DISK}[5m], 600)')} < 0)",
+        "CortexDiskFull",
+        FULL,
         "0m",
         "critical",
-        "The disk under the state folder on {{ $labels.instance }} is full, or will be within ten minutes",
-        f"{{{{ $value | humanize1024 }}}}B are left. Jobs whose journal cannot be written stop, resumable. {JOB_OF_IT}",
+        f"The disk under the state folder {OF_FOLDER} is full, or will be within ten minutes",
+        "{{ $value | humanize1024 }}B are left. Jobs whose journal cannot be written stop: make room, then `cortex resume JOB`. "
+        f"{JOBS_OF_FOLDER}, and `cortex status JOB` says under `why` which stopped for the disk.",
     ),
     Alert(
         "CortexChannelOrphaned",
@@ -327,7 +349,9 @@ ALERTS = (
         "2m",
         "critical",
         f"No process runs job {OF}, and it has not ended",
-        f"Its process was killed or its machine is gone. Nothing is lost; `cortex resume {OF}` continues it.",
+        '{{ if eq $labels.cortex_cause "disk" }}The disk of its state folder is full, or was: make room first. {{ else }}'
+        f"Its process was killed, its machine is gone, or its journal could not be written: `cortex status {OF}` says under `why` "
+        f"what is known. {{{{ end }}}}Nothing is lost; `cortex resume {OF}` continues it when the cause is over.",
     ),
     Alert(
         "CortexNothingReported",

@@ -77,6 +77,8 @@ class Job:
     failed: float = 0.0
     cost: float = 0.0
     progressed_s: float = 0.0
+    ahead_s: float = 0.0
+    """Seconds by which the clock of its machine is ahead of that of Prometheus."""
     kinds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
     end: tuple[str, str, float] | None = None
     """Outcome, cause and time."""
@@ -97,7 +99,7 @@ class Job:
             return
         made = min(self.left, self.per_s * self.share * SCRAPE_S)
         if made:
-            self.progressed_s = now_s
+            self.progressed_s = now_s + self.ahead_s
         self.failed += made * self.failing
         self.succeeded += made * (1 - self.failing)
         self.cost += made * self.usd_per_row
@@ -156,6 +158,8 @@ class World:
     """Jobs and what is beneath them. ``ray``: on a standing cluster of Ray, else processes of their own."""
 
     ray: bool = False
+    cluster: str = "c1"
+    """Label of the cluster of Ray; empty where the scrape configuration gives none."""
     jobs: list[Job] = field(default_factory=lambda: [Job()])
     exporter: bool = True
     """Whether ``cortex metrics`` runs (processes), or the cortex tells of ends (Ray)."""
@@ -186,7 +190,7 @@ class World:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of every target."""
-        return {"namespace": "n"} | ({"ray_io_cluster": "c1"} if self.ray else {})
+        return {"namespace": "n"} | ({"ray_io_cluster": self.cluster} if self.ray else {})
 
     def step(self) -> None:
         """Work for a step, then be scraped."""
@@ -209,7 +213,7 @@ class World:
         if not self.head or not (self.ray or running):
             return
         put = self.scrapes.put
-        put(f"{prefix}cortex_disk_free_bytes", self.free_bytes, **own)
+        put(f"{prefix}cortex_disk_free_bytes", self.free_bytes, cortex_folder="/s", **own)
         put(f"{prefix}cortex_nodes", 3 - self.drained, cortex_state="up", **own)
         if self.drained:
             put(f"{prefix}cortex_nodes", self.drained, cortex_state="drained", **own)
@@ -229,7 +233,7 @@ class World:
             put("cortex_state_up", int(self.up), **own)
             if not self.up:
                 return
-            put("cortex_disk_free_bytes", self.free_bytes, **own)
+            put("cortex_disk_free_bytes", self.free_bytes, cortex_folder="/s", **own)
         for job in self.jobs:
             if job.end is not None and job.end_told and self.now_s - job.end[2] < KEPT_S and not job.runs:
                 outcome, cause, at_s = job.end if by_cortex else job.end_at_rest or job.end

@@ -73,6 +73,10 @@ def _at(alert: str, place: str = "n", instance: str = "i") -> dict[str, str]:
     return {"alertname": alert, "namespace": place, "instance": instance}
 
 
+def _disk(alert: str, instance: str = "i", folder: str = "/s") -> dict[str, str]:
+    return _at(alert, instance=instance) | {"cortex_folder": folder}
+
+
 CAUSES: dict[str, tuple[dict[str, str], list[dict[str, str]], list[dict[str, str]]]] = {
     "provider down": (_job("a", "CortexNoProgress"), [], [_breaker("route")]),
     "database away": (
@@ -81,8 +85,8 @@ CAUSES: dict[str, tuple[dict[str, str], list[dict[str, str]], list[dict[str, str
         [_job("a", "CortexInterrupted", "other"), _job("a", "CortexEndedEarly")],
     ),
     "disk full": (
-        _at("CortexDiskFull"), [_at("CortexDiskFilling"), _job("a", "CortexInterrupted")],
-        [_at("CortexDiskFilling", instance="i2"), _job("a", "CortexInterrupted", "other")],
+        _disk("CortexDiskFull"), [_disk("CortexDiskFilling"), _job("a", "CortexInterrupted")],
+        [_disk("CortexDiskFilling", "i2"), _disk("CortexDiskFilling", folder="/t"), _job("a", "CortexInterrupted", "other")],
     ),
     "head lost": (_job("a", "CortexHeadLost"), [_job("a", "CortexInterrupted")], [_job("b", "CortexInterrupted")]),
     "node lost": (

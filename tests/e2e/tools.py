@@ -111,3 +111,9 @@ def fetch(url: str, body: Any = None, timeout_s: float = 10.0) -> Any:
     request = urllib.request.Request(url, sent, {"Content-Type": "application/json"} if sent else {})
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return json.loads(answer.read())
+
+
+def checked(command: Sequence[str]) -> None:
+    """Run a command that has to end well; what it says is in the failure."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
