@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-
 from actors.cli.jobs.lost_heads import LostHeads
 from actors.cli.jobs.rendering import JobStatus
+from actors.jobs.ending_cause import INTERRUPTED, is_full
 from actors.journal.journal import StateFolder
-
-ROOM_MIN_BYTES = 1 << 20
-"""Free bytes below which a disk counts as full: a resume needs some pages of SQLite and its index at once."""
 
 
 def see_cause(folder: StateFolder, job: str, standing: JobStatus) -> None:
@@ -23,11 +19,5 @@ def see_cause(folder: StateFolder, job: str, standing: JobStatus) -> None:
 def _see_room(folder: StateFolder, standing: JobStatus) -> None:
     """Tell a full disk of the state folder as the reason of a job that was interrupted: its journal could not take the
     reason."""
-    if standing.outcome != "interrupted" or standing.facts["why"] or "://" in folder.address:
-        return
-    try:
-        free = shutil.disk_usage(folder.path).free
-    except OSError:
-        return
-    if free < ROOM_MIN_BYTES:
+    if standing.outcome == INTERRUPTED and not standing.facts["why"] and is_full(folder.free_bytes()):
         standing.facts["why"] = f"the disk of {folder.path} is full: make room on it, then resume"
