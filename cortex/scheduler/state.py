@@ -250,6 +250,10 @@ class Member(msgspec.Struct):
     """Attempts in flight, by pool."""
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     deaths: list[float] = msgspec.field(default_factory=list)
+    died_on: str = ""
+    """Node of its latest death."""
+    died_there: int = 0
+    """Deaths in a row on that node."""
     start_s: float = 0.0
     """Earliest time of its start."""
     stillborn: int = 0

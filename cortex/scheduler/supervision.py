@@ -287,6 +287,9 @@ def _delayed(
 def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
     """Handle a member's end: restart it unless it was to end; after a wait if it keeps dying, and elsewhere if that
     fails.
+
+    Deaths in a row on one node are that node's. Those on several nodes come with the member, as from a tool that ends
+    its worker wherever it runs: each counts once against its node.
     """
     name, at_s, policy = event.subject, state.at_s, state.settings.restart
     if not event.gone:
@@ -309,7 +312,11 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
         del state.members[name]
         return
     one.deaths = [at_s] if got_on else restart.remembered(policy, [*one.deaths, at_s], at_s)
+    one.died_there = one.died_there + 1 if node == one.died_on else 1
+    one.died_on = node
     verdict = restart.decide(policy, one.deaths, at_s)
+    if verdict.escalate and one.died_there < len(one.deaths):
+        verdict = restart.decide(policy, one.deaths[1:], at_s)
     one.state, one.since_s, one.node, one.start_s = "wanted", at_s, "", at_s + verdict.wait_s
     if verdict.escalate:
         one.deaths = []

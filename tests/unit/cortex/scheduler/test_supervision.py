@@ -137,6 +137,29 @@ def test_what_keeps_dying_takes_its_node_out_and_comes_up_elsewhere():
     assert h.where["branch:0"] == "n1"
 
 
+@pytest.mark.parametrize(
+    ("places", "out"),
+    [
+        (["n0", "n0", "n0", "n0"], ["node:n0"]),
+        (["n0", "n1", "n0", "n1"], []),
+        (["n0", "n0", "n0", "n1"], []),
+        (["n1", "n0", "n0", "n0"], []),
+        (["n1", "n0", "n0", "n0", "n0"], ["node:n0"]),
+    ],
+)
+def test_a_node_is_blamed_for_deaths_in_a_row_there_alone(places: list[str], out: list[str]) -> None:
+    """Deaths on several nodes come with the member, such as from a tool that ends its worker wherever it runs."""
+    h = House(nodes=("n0", "n1"))
+    h.join("a")
+    for node in places:
+        h.after(5.0)
+        h.join("a")
+        h.state.members["branch:0"].node = ""
+        h.tell(MemberDied(h.at_s, "branch:0", node))
+        assert h.state.members["branch:0"].start_s - h.at_s <= h.state.settings.restart.backoff_max_s
+    assert [moved.subject for moved in of(BreakerMoved, h.commands)] == out
+
+
 def test_a_node_that_was_out_gets_one_branch_to_see_whether_it_is_well():
     h = House(limit=100, branches_max=3, calls_per_branch=20)
     h.join("a", 60)
