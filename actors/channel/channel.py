@@ -35,7 +35,7 @@ from actors.history.result_history import opens_again
 from actors.history.results import PastResults, ResultBuffer
 from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
 from actors.jobs.summary import summary
-from actors.journal.journal import Fenced, JobEnded, Journal, StoreError
+from actors.journal.journal import Fenced, JobEnded, Journal, NoSuchJob, StoreError
 from actors.journal.reply_index import ReplyCache
 from actors.journal.retrying import patiently
 from actors.journal.state_folder import advised
@@ -108,6 +108,17 @@ class Channel:
         raise AttributeError(name)
 
     # -- start and end -----------------------------------------------------------------------------------------------
+
+    def newest_epoch(self) -> int:
+        """Return the newest epoch of the job's journal, whichever channel has taken it; 0 if there is none."""
+        try:
+            found = self._store.journal(self.job)
+        except NoSuchJob:
+            return 0
+        try:
+            return found.newest_epoch()
+        finally:
+            found.close()
 
     async def start(self, opening_blob: bytes = b"") -> None:
         """Take the job's epoch, replay its journal, ask the branches for the attempts that they hold, and continue.

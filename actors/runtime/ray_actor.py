@@ -226,13 +226,23 @@ class ActorHost:
         raise self._failed or (PeerUnavailable if coming else ChannelNotStarted)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
-        """Start with or without an opening. A channel that is running is closed for the new run."""
+        """Start with or without an opening. A channel that is running is closed for the new run.
+
+        Raises ``PeerUnavailable`` if another channel has begun since the request came. The request may be of a driver
+        that has ended since, and this process one that was thought dead; else the driver asks again.
+        """
+        seen = self._actor.newest_epoch()
         async with self._starting:
+            self._see_latest(seen)
             if self._ready:
                 await self._runtime.peer("cortex").ask("staff", False)  # it keeps working until the new run can begin
                 self._ready = False  # requests from now on are for the new run
                 await self._actor.close()
-            await self._begin(*args)
+            await self._begin(*args, seen=seen)
+
+    def _see_latest(self, seen: int | None) -> None:
+        if seen is not None and self._actor.newest_epoch() != seen:
+            raise PeerUnavailable(f"{self.name}: another run has begun since this one was asked for")
 
     async def _close(self) -> None:
         """Close the actor. The caller then ends the process, but may die first: then this actor counts as not started.
@@ -243,8 +253,9 @@ class ActorHost:
                 await self._actor.close()
         await self._let_out()
 
-    async def _begin(self, *args: Any) -> None:
+    async def _begin(self, *args: Any, seen: int | None = None) -> None:
         await self._ask_headers(("cortex",))
+        self._see_latest(seen)
         self._actor = self._made()
         try:
             await self._actor.start(*args)

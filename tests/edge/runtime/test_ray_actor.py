@@ -25,6 +25,8 @@ class FakeActor:
 
     trouble: list[Exception] = []  # noqa: RUF012 - shared by all that a seat makes
     made: list[FakeActor] = []  # noqa: RUF012
+    epoch = 0
+    """Newest epoch of the job's journal."""
 
     def __init__(self) -> None:
         self.over = self.busy = False
@@ -41,6 +43,9 @@ class FakeActor:
         if self.trouble:
             raise self.trouble.pop(0)
         self.started.append(args)
+
+    def newest_epoch(self) -> int:
+        return FakeActor.epoch
 
     async def drain(self) -> None:
         self.drained = True
@@ -99,6 +104,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actor, "settle", lambda: None)
     monkeypatch.setattr(FakeActor, "trouble", [])
     monkeypatch.setattr(FakeActor, "made", [])
+    monkeypatch.setattr(FakeActor, "epoch", 0)
     monkeypatch.setattr(ActorHost, "_made", lambda self: FakeActor())
 
 
@@ -120,6 +126,31 @@ async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
     await seat.call("start", (b"opening",))
     assert await seat.call("status", ()) == b"fine"
     assert FakeActor.made[-1].started == [(b"opening",)]
+
+
+@pytest.mark.parametrize("began", [False, True])
+async def test_a_channel_does_not_begin_for_a_request_that_another_run_has_overtaken(began: bool) -> None:
+    """Its driver may have ended since, and the job with it: the process was cut off, and is thought dead."""
+    world = World()
+    seat = _seat("channel", world)
+    if began:
+        await seat.call("start", (b"first",))
+    asked = asyncio.Event()
+
+    async def ask(method: str, *args: Any) -> bytes:
+        asked.set()
+        await asyncio.sleep(0)
+        FakeActor.epoch = 2  # another channel has taken the journal over
+        return b""
+
+    world.ask = ask  # type: ignore[method-assign]
+    late = asyncio.create_task(seat.call("start", (b"late",)))
+    await asked.wait()
+    with pytest.raises(PeerUnavailable, match="another run has begun"):
+        await late
+    assert all((b"late",) not in actor.started for actor in FakeActor.made)
+    await seat.call("start", (b"again",))  # a driver that lives asks again
+    assert FakeActor.made[-1].started == [(b"again",)]
 
 
 @pytest.mark.parametrize(
