@@ -175,7 +175,9 @@ def finish(k: State, out: Out) -> None:
         share.in_flight = sum(flight.route == place for flight in out_there.values())
         share.probing = sum(flight.route == place and flight.probe for flight in out_there.values())
     for key, task in list(k.errands.items()):
-        if task.due_at_s and k.outcome == "partial":
+        if k.outcome == "partial" and (task.due_at_s or (task.item and not task.abandoned)):
+            if not task.due_at_s:  # a reading may be repeated: it is, when the job continues, or nobody would read the item
+                out.append(commands.AbandonAttempt(task.goal, task.attempt))
             k.goals[task.goal].due_at_s, task.due_at_s = NEVER, HELD
             continue
         if not task.abandoned:

@@ -445,6 +445,27 @@ def test_a_run_that_waits_to_be_repeated_does_not_keep_a_job_from_its_end(how):
     assert stage.k.outcome == "complete"
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_reading_under_way_at_a_sudden_end_is_made_when_the_job_goes_on(known: bool) -> None:
+    """Nobody else would read an item that was never read; a program that has asked for it once asks no more."""
+    stage = watcher(trust_s=10.0, goals=2, permits=1)
+    if known:  # a second reading, of a value that has grown stale
+        ran(stage, "old", at_s=110.0)
+        stage.turn(stage.answered(stage.call()), at_s=125.0)
+    (*_, command) = of(stage.said, commands.StartToolRun)
+    out = stage.turn(events.Stopped("the cortex", "condemn", "its channel died 5 times"))
+    assert [(gone.goal, gone.attempt) for gone in of(out, commands.AbandonAttempt)] == [(command.goal, command.attempt)]
+    assert stage.k.outcome == "partial"
+    stage.turn(events.Observed(command.goal, command.attempt, "too late", 126.0))
+    assert stage.k.items[1].value == ("old" if known else None)
+    stage.turn(events.Rejoined(2))
+    (again,) = of(_goes_on(stage), commands.StartToolRun)
+    assert (again.goal, again.arguments) == (command.goal, command.arguments)
+    ran(stage, "new", at_s=130.0)
+    stage.turn(events.PermitsGranted(1))
+    assert asked(stage.call()).startswith("new")
+
+
 def test_cancelled_at_rest_what_was_held_back_is_never_sent():
     stage = doer()
     _stopped(stage, "drain")
