@@ -48,10 +48,20 @@ JOB_OF_IT = "`cortex jobs` lists the jobs that run, and `cortex status JOB` says
 
 
 def _ended(*matchers: str) -> str:
-    """Return the query of jobs that have ended so at last, seconds ago. A job that goes on has no end. Of a job that was
-    cancelled at rest, a standing cortex still tells the end before."""
+    """Return the query of jobs that have ended so at last, seconds ago, and do not go on. Of a job that was cancelled at rest,
+    or that goes on elsewhere, a standing cortex still tells the end before. Each run has progressed from its first turn on,
+    and by its last one."""
     ends = level(ENDED, *matchers, labels=(*JOB, "cortex_outcome", "cortex_cause"))
-    return f"(time() - ({ends} >= on ({', '.join(JOB)}) group_left () {level(ENDED)})) < {TOLD_S}"
+    job, goes_on = ", ".join(JOB), f"({by('max', JOB, PROGRESSED)} > {level(ENDED)})"
+    return f"(time() - ({ends} >= on ({job}) group_left () {level(ENDED)} unless on ({job}) {goes_on})) < {TOLD_S}"
+
+
+def _at_end(*matchers: str) -> str:
+    """Return the query of rows by outcome, of jobs that have ended: as who tells the latest end of a job tells them. A standing
+    cortex still tells the rows of a run before, if the job went on elsewhere; of one teller the labels are the same."""
+    latest = f"{matching(ENDED)} == on ({', '.join(JOB)}) group_left () {level(ENDED)}"
+    rows = f"{matching('cortex_job_ended_rows', *matchers)} and ignoring (cortex_outcome, cortex_cause) ({latest})"
+    return by("max", (*JOB, "cortex_outcome"), rows)
 
 
 def _seen(window: str) -> str:
@@ -95,9 +105,8 @@ OF_STANDING = '{__name__="ray_cortex_ends_kept_seconds"}'
 GONE = f"({by('count', CLUSTER, f'last_over_time({OF_STANDING}[{STANDS}])')} unless {ON_CLUSTER} {by('count', CLUSTER, OF_STANDING)})"
 """Clusters that outlive their jobs, whose cortex is gone: a lost head exports nothing, so this reads the last values
 before the loss. Of a job in such a cluster one alert tells, not also that it reports nothing."""
-ENDED_ROWS = level("cortex_job_ended_rows", labels=(*JOB, "cortex_outcome"))
-ROWS_AT_END = by("sum", JOB, ENDED_ROWS)
-FAILED_AT_END = f"{level('cortex_job_ended_rows', FAILED)} / {ROWS_AT_END}"
+ROWS_AT_END = by("sum", JOB, _at_end())
+FAILED_AT_END = f"{by('sum', JOB, _at_end(FAILED))} / {ROWS_AT_END}"
 """Share of rows that failed, of jobs that have ended."""
 FORECAST = "15m"
 """Window of the rates that forecasts read."""
@@ -117,6 +126,13 @@ LAG = level("cortex_journal_lag_seconds")
 STALLED = "cortex_job:stalled_seconds"
 STOOD = "10m"
 """Time without progress after which a job counts as stalled."""
+INTERVAL_S = 30
+STALLED_S = 300
+"""Seconds for which a job is stalled before that is told: without progress for 15 minutes in total."""
+STANDS_STILL = f"count_over_time({STALLED}[{STALLED_S + 1}s]) > {STALLED_S // INTERVAL_S}"
+"""Jobs whose stand is told: stalled at each evaluation of so many seconds, as ``for`` counts. The window has a second more, so
+that both ends are in it also where a window is open to the left (Prometheus 3.0 and later;
+https://prometheus.io/docs/prometheus/latest/migration/#promql)."""
 _PROGRESS = matching("cortex_job_progressed_seconds")
 UNMOVED = (
     f"{level('cortex_job_progressed_seconds')} == {by('max', JOB, f'last_over_time({_PROGRESS}[5m] offset {STOOD})')} "
@@ -168,24 +184,51 @@ RECORDED = {
     ),
 }
 
+@dataclass(frozen=True)
+class Inhibition:
+    """Alert that mutes others while it fires, with further matchers of it and of the muted ones, and the labels in which both
+    are equal."""
+
+    source: str
+    muted: str
+    equal: tuple[str, ...]
+    of_source: tuple[str, ...] = ()
+    of_muted: tuple[str, ...] = ()
+
+
+IN_NAMESPACE = ('namespace =~ ".+"',)
+"""Alertmanager takes a label that both alerts lack for equal: outside Kubernetes every two alerts are of one namespace
+(https://prometheus.io/docs/alerting/latest/configuration/#inhibition-related-settings)."""
 INHIBITIONS = (
-    ("CortexDatabaseAway", "CortexNoProgress|CortexNothingReported|CortexInterrupted|CortexJournalLag|CortexDeadlineAtRisk", "", ("namespace",)),
-    ("CortexDiskFull", "CortexDiskFilling", "", DISK_PLACE),
-    ("CortexDiskFull", "CortexInterrupted|CortexNothingReported|CortexJournalLag|CortexDatabaseAway", "", ("namespace",)),
-    ("CortexHeadLost", "CortexInterrupted|CortexNoProgress", "", JOB),
-    ("CortexNodeLost", "CortexBreakerOpen", 'cortex_subject_kind = "node"', ("namespace",)),
-    ("CortexThrottledShare", "CortexDeadlineAtRisk|CortexSlow", "", JOB),
-)
-"""Alerts that mute others while they fire, a further matcher of the muted ones, and the labels in which both are equal: for
-Alertmanager. An alert about a job mutes others of that job alone: of breakers, which may be another provider's, it says
-nothing. A rule excludes only what its own figures can: with ``unless`` over ``ALERTS`` the second alert would be told as
+    Inhibition(
+        "CortexDatabaseAway", "CortexNoProgress|CortexNothingReported|CortexInterrupted|CortexJournalLag|CortexDeadlineAtRisk",
+        JOB, ('cortex_job_id =~ ".+"',),
+    ),
+    Inhibition(
+        "CortexDatabaseAway", "CortexNoProgress|CortexNothingReported|CortexInterrupted|CortexJournalLag|CortexDeadlineAtRisk",
+        ("namespace",), ('cortex_job_id = ""', *IN_NAMESPACE), IN_NAMESPACE,
+    ),
+    Inhibition("CortexDiskFull", "CortexDiskFilling", DISK_PLACE),
+    Inhibition("CortexDiskFull", "CortexDatabaseAway", PLACE),
+    Inhibition(
+        "CortexDiskFull", "CortexInterrupted|CortexNothingReported|CortexJournalLag", ("namespace",), IN_NAMESPACE, IN_NAMESPACE
+    ),
+    Inhibition("CortexHeadLost", "CortexInterrupted|CortexNoProgress", JOB),
+    Inhibition(
+        "CortexNodeLost", "CortexBreakerOpen", ("namespace",), IN_NAMESPACE, (*IN_NAMESPACE, 'cortex_subject_kind = "node"')
+    ),
+    Inhibition("CortexThrottledShare", "CortexSlow", JOB),
+)  # fmt: skip
+"""Alerts that mute others, for Alertmanager. An alert about a job mutes others of that job alone: of breakers, which may be
+another provider's, it says nothing. An alert about a place mutes those of that place, and those of jobs, which name none, in
+a namespace that is there. A job that misses its deadline is told, whatever else slows it. A rule excludes only what its own figures can: with ``unless`` over ``ALERTS`` the second alert would be told as
 resolved, though its cause stands, and would be told first where its own time is shorter."""
 
 ALERTS = (
     Alert(
         "CortexNoProgress",
-        f"{STALLED} unless {BLOCKED_NOW} unless {LAG} > 30",  # 15 minutes in total with `held`
-        "5m",
+        f"{STALLED} unless {BLOCKED_NOW} unless {LAG} > 30",
+        f"{STALLED_S // 60}m",
         "critical",
         f"Job {OF} has work and gets no reply",
         "No call has ended for 15 minutes or more, and calls wait or are in flight. By the clock of the job's machine the last "
@@ -221,10 +264,11 @@ ALERTS = (
     ),
     Alert(
         "CortexDeadlineAtRisk",
-        # the rate of a time in which the job stood still is no forecast, and that it stands is told by another alert
+        # the rate of a time in which the job stood still is no forecast, and that it stands is told by another alert; this one
+        # holds for the whole window of the rate, and so begins neither before that alert nor by what a stand leaves in it
         f"cortex_job:rows_left / cortex_job:rows:rate15m > {level('cortex_job_deadline_seconds')} - time() "
-        f"unless present_over_time({STALLED}[{FORECAST}])",
-        "10m",
+        f"unless {STANDS_STILL}",
+        FORECAST,
         "warning",
         f"Job {OF} will not get done by its deadline",
         "At the rate of the last 15 minutes the rest takes {{ $value | humanizeDuration }}, more than is left. At the "
@@ -256,6 +300,15 @@ ALERTS = (
         f"The provider refuses the account of job {OF}",
         "Cause: credit, a spend limit, the model or the key. No row fails; the job waits, or has ended partial, until the "
         f"cause is removed and `cortex resume {OF}` continues it.",
+    ),
+    Alert(  # of a route: a job that has another one goes on, and tells of no block
+        "CortexAccountBlocked",
+        f"{level('cortex_breaker_blocked', labels=SUBJECT)} > 0",
+        "5m",
+        "warning",
+        "The provider refuses the account of {{ $labels.cortex_subject_kind }} {{ $labels.cortex_subject }}",
+        "Cause: credit, a spend limit, the model or the key. No row fails. Jobs that have another route for such work go on "
+        f"elsewhere; of a job that waits, a critical alert of this name tells. {JOB_OF_IT}",
     ),
     Alert(
         "CortexJournalLag",
@@ -401,16 +454,17 @@ def groups() -> dict[str, Any]:
     """Return the rules in Prometheus' format. A group is evaluated in order, so alerts see the values recorded before.
     """
     recorded = [{"record": name, "expr": expr} for name, expr in RECORDED.items()]
-    return {"groups": [{"name": "cortex", "interval": "30s", "rules": [*recorded, *map(_rule, ALERTS)]}]}
+    return {"groups": [{"name": "cortex", "interval": f"{INTERVAL_S}s", "rules": [*recorded, *map(_rule, ALERTS)]}]}
 
 
 def inhibitions() -> dict[str, Any]:
     """Return the inhibitions in Alertmanager's format
     (https://prometheus.io/docs/alerting/latest/configuration/#inhibition-related-settings)."""
     rules = []
-    for source, muted, more, equal in INHIBITIONS:
-        targets = [f'alertname =~ "{muted}"', *([more] if more else [])]
-        rules.append({"source_matchers": [f'alertname = "{source}"'], "target_matchers": targets, "equal": list(equal)})
+    for each in INHIBITIONS:
+        sources = [f'alertname = "{each.source}"', *each.of_source]
+        targets = [f'alertname =~ "{each.muted}"', *each.of_muted]
+        rules.append({"source_matchers": sources, "target_matchers": targets, "equal": list(each.equal)})
     return {"inhibit_rules": rules}
 
 

@@ -86,12 +86,21 @@ class Job:
     """End that was written when its cluster had it no more: only who reads the journal tells of it."""
     end_told: bool = True
     """Whether what tells of ends can tell of its own."""
+    left_behind: tuple[tuple[str, str, float], dict[str, float]] | None = None
+    """End of a run before, with its rows, of which the standing cluster still tells that the job has left."""
+    apart: bool = False
+    """Whether it runs in a process of its own beside the world's cluster."""
 
     @property
     def left(self) -> float:
         """Rows without a result."""
         left = self.rows - self.succeeded - self.failed
         return left if left > 1e-6 else 0.0
+
+    @property
+    def rows_at_end(self) -> dict[str, float]:
+        """Rows by outcome, as an end tells them."""
+        return {"succeeded": self.succeeded, "failed": self.failed, "refused": 0.0, "left": self.left}
 
     def work(self, now_s: float) -> None:
         """Work for a step, and end complete after the last row."""
@@ -115,6 +124,11 @@ class Job:
     def goes_on(self) -> None:
         """Be resumed by another process."""
         self.runs, self.seen, self.end = True, True, None
+
+    def leaves(self) -> None:
+        """Leave the cluster, which does not hear of what comes after its end there."""
+        if self.end is not None:
+            self.left_behind, self.apart, self.instance = (self.end, self.rows_at_end), True, "p"
 
     def put(self, scrapes: Scrapes, now_s: float, prefix: str, labels: dict[str, str]) -> None:
         """Add the samples of a step."""
@@ -199,7 +213,7 @@ class World:
         for job in self.jobs:
             if self.head:
                 job.work(self.now_s)
-                job.put(self.scrapes, self.now_s, prefix, self.labels)
+                job.put(self.scrapes, self.now_s, *(("", {"namespace": "n"}) if job.apart else (prefix, self.labels)))
         self._cluster(prefix)
         if self.exporter and (self.head or not self.ray):
             self._ends(prefix, self.ray)
@@ -235,9 +249,11 @@ class World:
                 return
             put("cortex_disk_free_bytes", self.free_bytes, cortex_folder="/s", **own)
         for job in self.jobs:
-            if job.end is not None and job.end_told and self.now_s - job.end[2] < KEPT_S and not job.runs:
-                outcome, cause, at_s = job.end if by_cortex else job.end_at_rest or job.end
-                rows = {"succeeded": job.succeeded, "failed": job.failed, "refused": 0.0, "left": job.left}
+            end, rows = (None if job.runs else job.end), job.rows_at_end
+            if by_cortex and job.left_behind:
+                end, rows = job.left_behind
+            if end is not None and job.end_told and self.now_s - end[2] < KEPT_S:
+                outcome, cause, at_s = end if by_cortex else job.end_at_rest or end
                 for each, count in rows.items() if job.rows_told else ():
                     put(f"{prefix}cortex_job_ended_rows", int(count), cortex_outcome=each, cortex_job_id=job.name, **own)
                 how = {"cortex_outcome": outcome, "cortex_cause": cause, "cortex_job_id": job.name}

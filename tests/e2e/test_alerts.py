@@ -197,6 +197,32 @@ def _next_night(world: World) -> None:
     world.job.goes_on()
 
 
+def _goes_on_apart(world: World) -> None:
+    """In a process of its own; the cluster tells of the end there for a day."""
+    world.job.leaves()
+    world.job.goes_on()
+
+
+def _retried_apart(world: World) -> None:
+    """In a process of its own, in which every row succeeds within a scrape."""
+    world.job.leaves()
+    world.job.succeeded, world.job.failed = float(world.job.rows), 0.0
+    world.job.ended("complete", "none", world.now_s)
+
+
+def _one_row_in_twelve_minutes(world: World, s: float) -> None:
+    world.job.share = float(s % (12 * MINUTE) == 0) / (world.job.per_s * SCRAPE_S)
+
+
+def _later_and_quicker(world: World) -> None:
+    world.job.deadline_s, world.job.share = 1e9, 1.0
+
+
+def _refused_but_goes_on(world: World, s: float) -> None:
+    """The job has another route, on which it goes on."""
+    world.refused, world.breaker = True, 1 if s % 60 == 0 else 2
+
+
 def _throttled(world: World, s: float) -> None:
     world.job.throttled = 0.4
 
@@ -240,7 +266,10 @@ INCIDENTS: dict[str, list[Incident]] = {
         Incident(
             _set("share", 0.3, True), 40 * MINUTE, 25 * MINUTE, _back("deadline_s", 30 * 3600.0, True), MINUTE,
             made=_with(deadline_s=3.5 * 3600),
-        )
+        ),
+        Incident(  # no call has ended for 10 minutes, again and again, and never for the 15 that another alert asks for
+            _one_row_in_twelve_minutes, 60 * MINUTE, 30 * MINUTE, _later_and_quicker, MINUTE, made=_with(deadline_s=3.5 * 3600),
+        ),
     ],
     "CortexThrottledShare": [Incident(_throttled, 25 * MINUTE, 20 * MINUTE, _back("throttled", 0.0, True), 6 * MINUTE)],
     "CortexRowsFailing": [Incident(_set("failing", 0.3, True), 20 * MINUTE, 12 * MINUTE, _back("failing", 0.0, True), 20 * MINUTE)],
@@ -251,6 +280,11 @@ INCIDENTS: dict[str, list[Incident]] = {
             lambda world: (setattr(world.job, "blocked", False), setattr(world.job, "share", 1.0)), MINUTE,
         ),
         Incident(_refused, 35 * MINUTE, MINUTE, _accepted, MINUTE, made=_with(deadline_s=3.6 * 3600)),
+        Incident(
+            _refused_but_goes_on, 12 * MINUTE, 6 * MINUTE, _accepted, MINUTE,
+            subject='cortex_subject="sonnet",cortex_subject_kind="route"',
+        ),
+        Incident(_ends("partial", "blocked"), 10 * MINUTE, MINUTE, _goes_on_apart, MINUTE, made=_beside, roads=(True,)),
     ],
     "CortexJournalLag": [Incident(_set("lag_s", 8.0, True), 10 * MINUTE, 6 * MINUTE, _back("lag_s", 0.1, True), MINUTE)],
     "CortexDiskFilling": [
@@ -293,10 +327,12 @@ INCIDENTS: dict[str, list[Incident]] = {
         Incident(_ends("partial", "deadline"), 3 * HOUR, MINUTE, _cancelled, MINUTE, made=_beside),  # thrown away
         Incident(_ends("failed", "failed"), 10 * MINUTE, MINUTE, _resume, MINUTE),
         Incident(_ends("partial", "condemned"), 10 * MINUTE, MINUTE, _resume, MINUTE),
+        Incident(_ends("partial", "cap"), 10 * MINUTE, MINUTE, _goes_on_apart, MINUTE, made=_beside, roads=(True,)),
     ],
     "CortexEndedWithFailures": [
         Incident(_ends_failing(0.3), 10 * MINUTE, MINUTE, _next_night, MINUTE),
         Incident(_ends_failing(0.7, rows=20), 3 * HOUR, MINUTE, _next_night, MINUTE, roads=(False,)),
+        Incident(_ends_failing(0.3, rows=1000), 10 * MINUTE, MINUTE, _retried_apart, MINUTE, made=_beside, roads=(True,)),
     ],
     "CortexInterrupted": [
         Incident(_killed, 3 * HOUR, 3 * MINUTE, _resume, MINUTE, roads=(False,)),
@@ -327,7 +363,7 @@ INCIDENTS: dict[str, list[Incident]] = {
 
 
 def test_every_alert_has_its_incident():
-    assert list(INCIDENTS) == [alert.name for alert in ALERTS]
+    assert list(INCIDENTS) == list(dict.fromkeys(alert.name for alert in ALERTS))
 
 
 def _lived(incident: Incident, ray: bool) -> World:
@@ -352,6 +388,7 @@ def _moments(name: str, incident: Incident, ray: bool) -> dict[str, Any]:
     own = "".join(f", {label}" for label in labels)
     held = "".join(f", {part}" for part in incident.subject.split(",") if part)
     only = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
+    of_it = f'group by (alertname{own}) (ALERTS{{alertname="{name}", alertstate="firing"{held}}})'
     fires = [{"labels": f'{{alertname="{name}"{held}}}', "value": 1}]
     end_s, mended_s = int(world.now_s), CAUSE_S + incident.lasts_s
     ever = FIRING.format(more="").replace('ALERTS{alertstate="firing"}', f'count_over_time(ALERTS{{alertstate="firing"}}[{end_s}s])')
@@ -361,9 +398,9 @@ def _moments(name: str, incident: Incident, ray: bool) -> dict[str, Any]:
         "input_series": world.scrapes.written(),
         "promql_expr_test": [
             {"expr": only, "eval_time": f"{CAUSE_S - 1}s", "exp_samples": []},
-            {"expr": f"group by (alertname{own}) ({only})", "eval_time": f"{CAUSE_S + incident.within_s}s", "exp_samples": fires},
+            {"expr": of_it, "eval_time": f"{CAUSE_S + incident.within_s}s", "exp_samples": fires},
             {
-                "expr": f"group by (alertname{own}) ({only})", "eval_time": f"{mended_s - SCRAPE_S}s",
+                "expr": of_it, "eval_time": f"{mended_s - SCRAPE_S}s",
                 "exp_samples": fires if incident.stands else [],
             },
             {"expr": only, "eval_time": f"{mended_s + incident.clears_s + SCRAPE_S}s", "exp_samples": []},

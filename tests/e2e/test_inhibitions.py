@@ -34,7 +34,7 @@ def test_alertmanager_takes_them(amtool: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [amtool, "check-config", str(_config(tmp_path))], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0 and "7 inhibit rules" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "9 inhibit rules" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +84,48 @@ CAUSES: dict[str, tuple[dict[str, str], list[dict[str, str]], list[dict[str, str
         [_job("a", "CortexNothingReported"), _job("b", "CortexInterrupted"), _job("a", "CortexDeadlineAtRisk")],
         [_job("a", "CortexInterrupted", "other"), _job("a", "CortexEndedEarly")],
     ),
+    "lag of one job": (
+        _at("CortexDatabaseAway") | {"cortex_job_id": "a"}, [_job("a", "CortexNoProgress")],
+        [_job("b", "CortexNoProgress"), _job("a", "CortexNoProgress", "other")],
+    ),
     "disk full": (
-        _disk("CortexDiskFull"), [_disk("CortexDiskFilling"), _job("a", "CortexInterrupted")],
-        [_disk("CortexDiskFilling", "i2"), _disk("CortexDiskFilling", folder="/t"), _job("a", "CortexInterrupted", "other")],
+        _disk("CortexDiskFull"), [_disk("CortexDiskFilling"), _job("a", "CortexInterrupted"), _at("CortexDatabaseAway")],
+        [
+            _disk("CortexDiskFilling", "i2"), _disk("CortexDiskFilling", folder="/t"), _job("a", "CortexInterrupted", "other"),
+            _at("CortexDatabaseAway", instance="i2"),
+        ],
     ),
     "head lost": (_job("a", "CortexHeadLost"), [_job("a", "CortexInterrupted")], [_job("b", "CortexInterrupted")]),
     "node lost": (
         {"alertname": "CortexNodeLost", "namespace": "n", "cortex_node": "pod-2"}, [_breaker("node")], [_breaker("route")],
     ),
     "throttled": (
-        _job("a", "CortexThrottledShare"), [_job("a", "CortexSlow"), _job("a", "CortexDeadlineAtRisk")],
-        [_job("b", "CortexSlow"), _job("a", "CortexNoProgress")],
+        _job("a", "CortexThrottledShare"), [_job("a", "CortexSlow")],
+        [_job("b", "CortexSlow"), _job("a", "CortexNoProgress"), _job("a", "CortexDeadlineAtRisk")],
     ),
-    "without Kubernetes": (
-        {"alertname": "CortexDatabaseAway", "instance": "i"}, [{"alertname": "CortexNoProgress", "cortex_job_id": "a"}],
-        [{"alertname": "CortexEndedEarly", "cortex_job_id": "a"}],
+    "folder away without Kubernetes": (
+        {"alertname": "CortexDatabaseAway", "instance": "i1"}, [],
+        [{"alertname": "CortexNoProgress", "cortex_job_id": "a1"}, {"alertname": "CortexInterrupted", "cortex_job_id": "a1"}],
+    ),
+    "lag of one job without Kubernetes": (
+        {"alertname": "CortexDatabaseAway", "instance": "i2", "cortex_job_id": "a2"},
+        [{"alertname": "CortexNoProgress", "cortex_job_id": "a2"}],
+        [{"alertname": "CortexNoProgress", "cortex_job_id": "b2"}, {"alertname": "CortexEndedEarly", "cortex_job_id": "a2"}],
+    ),
+    "disk full without Kubernetes": (
+        {"alertname": "CortexDiskFull", "instance": "i3", "cortex_folder": "/s"},
+        [
+            {"alertname": "CortexDiskFilling", "instance": "i3", "cortex_folder": "/s"},
+            {"alertname": "CortexDatabaseAway", "instance": "i3"},
+        ],
+        [
+            {"alertname": "CortexInterrupted", "cortex_job_id": "a3"}, {"alertname": "CortexNothingReported", "cortex_job_id": "a3"},
+            {"alertname": "CortexDatabaseAway", "instance": "i4"},
+        ],
+    ),
+    "node lost without Kubernetes": (
+        {"alertname": "CortexNodeLost", "cortex_node": "pod-5"}, [],
+        [{"alertname": "CortexBreakerOpen", "cortex_subject": "s5", "cortex_subject_kind": "node"}],
     ),
 }  # fmt: skip
 """Cause: the alert that is told, those that it mutes, and those that it does not."""

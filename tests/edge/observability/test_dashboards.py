@@ -72,20 +72,28 @@ def test_both_names_of_a_metric_are_asked_for():
 
 def test_every_alert_has_its_place_in_the_runbook_and_the_other_way_round():
     headings = re.findall(r"^## (Cortex\w+)$", (ROOT / RUNBOOK).read_text(), re.MULTILINE)
-    assert headings == [alert.name for alert in ALERTS]
+    assert headings == list(dict.fromkeys(alert.name for alert in ALERTS))
     rules = yaml.safe_load((ROOT / "k8s/prometheus/cortex-rules.yaml").read_text())["groups"][0]["rules"]
     links = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
-    assert links == [f"docs/runbook.md#{heading.lower()}" for heading in headings]
+    assert list(dict.fromkeys(links)) == [f"docs/runbook.md#{heading.lower()}" for heading in headings]
 
 
 def test_inhibitions_name_alerts_and_say_so_on_the_page():
     names = {alert.name for alert in ALERTS}
     page = (ROOT / "docs/observing.md").read_text()
-    for source, muted, _, equal in INHIBITIONS:
-        assert {source, *muted.split("|")} <= names and source not in muted.split("|")
+    for each in INHIBITIONS:
+        source, muted = each.source, each.muted.split("|")
+        assert {source, *muted} <= names and source not in muted
         (row,) = re.findall(rf"^\| {source.removeprefix('Cortex')} \| (.+) \|$", page, re.MULTILINE)
-        assert all(name.removeprefix("Cortex") in row for name in muted.split("|")), (source, row)
-        assert equal[0] == "namespace"
+        assert all(name.removeprefix("Cortex") in row for name in muted), (source, row)
+        assert each.equal[0] == "namespace"
+
+
+def test_what_is_equal_in_the_namespace_alone_is_muted_in_a_namespace_alone():
+    """Outside Kubernetes no alert has one, and Alertmanager takes that for equal."""
+    for each in INHIBITIONS:
+        for of_side in (each.of_source, each.of_muted):
+            assert ('namespace =~ ".+"' in of_side) == (each.equal == ("namespace",)), each
 
 
 def test_the_resource_of_the_operator_holds_the_same_rules():
