@@ -68,17 +68,19 @@ def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands
     charge = _charge(k, flight)
     k.ledger.reserve(charge)
     bound = flight.charge.bounds[1] - flight.output_max
+    share = k.shares[place]
+    bounded = share.bounded if share.starts > 0 else 0
     paced = begin(k, place, bound, flight.output_max)
     k.flights[flight_key(goal.id, goal.tries)] = InFlightAttempt(
         goal.id, goal.tries, flight.sample, flight.hash, k.at_s, charge, flight.text_bytes, place, flight.sent,
-        flight.output_max, paced, k.shares[place].blocked is not None,
+        flight.output_max, paced, share.blocked is not None, bounded=bounded,
     )  # fmt: skip
     out.append(
         commands.Call(
             goal.id, flight.sample, goal.tries, flight.sent or flight.hash, flight.body, flight.output_max,
             terms.prompt_tokens_max(flight.output_max, place),
-            attempt_timeout_s(terms.limits.timeout, flight.output_max, bound, k.shares[place].patience), place,
-            k.shares[place].generation,
+            attempt_timeout_s(terms.limits.timeout, flight.output_max, bound, share.patience), place,
+            share.generation,
         )
     )  # fmt: skip
 

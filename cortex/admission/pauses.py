@@ -27,8 +27,9 @@ def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     share = k.shares[flight.route]
     if share.blocked is None or flight.probe:
         share.blocked, share.trying = failure, False
-        if share.starts > 0:
-            share.starts = 0  # further probes of the grant are void
+        if share.starts >= 0:  # further probes of the grant are void, also those that come back unsent
+            share.starts = 0
+            share.bounded += 1
     until_s = _until_s(k, failure)
     share.reset_s = max(share.reset_s, until_s)
     if failure.kind not in _OF_THE_ACCOUNT:  # the provider is busy: its Retry-After is respected

@@ -152,11 +152,13 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
 def unspend(k: State, flight: InFlightAttempt) -> None:
     """Let another attempt begin in place of this one, which asked nobody, if a grant bounds how many may begin.
 
-    Under a later grant it may not: the scheduler has withdrawn what was left of the grant before. Without this, rows
-    whose replies are remembered would use up the probes of a blocked account, of which there is one a minute.
+    Under a later grant it may not: the scheduler has withdrawn what was left of the grant before. Nor after a probe of
+    the same grant found the route blocked. Times would not tell: a grant may come in the instant in which an attempt
+    began. Without this, rows whose replies are remembered would use up the probes of a blocked account, of which there
+    is one a minute.
     """
     share = k.shares[flight.route]
-    if share.starts >= 0 and flight.asked_at_s >= share.granted_at_s:
+    if share.starts >= 0 and flight.bounded == share.bounded:
         share.starts += 1
 
 

@@ -105,12 +105,13 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
     _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
+    share = k.shares[place]
+    bounded = share.bounded if share.starts > 0 else 0
     paced = begin(k, place, charge.bounds[1] - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
-    share = k.shares[place]
     flight = k.flights[key] = InFlightAttempt(
         goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, b"" if sent is question else sent,
-        output_tokens_max, paced, share.blocked is not None,
+        output_tokens_max, paced, share.blocked is not None, bounded=bounded,
     )  # fmt: skip
     if not once:
         k.asking[question] = key
@@ -123,11 +124,9 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
         k.call_timeout_max_s = timeout_s
     if k.on_decision is not None:
         k.on_decision(goal.id, "asked", {"flight": flight, "place": place, "lane": lane, "tokens_bound": bound})
-    out.append(
-        commands.Call(
-            goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
-        )
-    )
+    out.append(commands.Call(
+        goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
+    ))  # fmt: skip
     return False
 
 

@@ -89,6 +89,8 @@ def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out)
         return
     share = k.shares[event.route]
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
+    if event.starts >= 0:
+        share.bounded += 1
     share.why, share.memo, share.granted_at_s = event.why, event.memo, k.at_s
     share.strays = event.strays
     share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0

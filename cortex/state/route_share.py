@@ -74,6 +74,9 @@ class RouteShare(msgspec.Struct):
     strays: bool = False
     """True if refusals are known not to follow load (`policies.limits.strays`): a Retry-After holds the call that got
     it alone."""
+    bounded: int = 0
+    """Number of the latest bound of ``starts``. Grants that bound them are counted, and blocks that void such a grant:
+    an attempt that began under an earlier bound gives nothing back (``cortex.admission.permits.unspend``)."""
 
     def hold_as_told(self, until_s: float) -> None:
         """Send nothing on this route before a time that the provider named, in seconds since 1970."""

@@ -72,6 +72,8 @@ class InFlightAttempt(msgspec.Struct, array_like=True, gc=False):
     """Cache prefix that this attempt warms; empty: none."""
     body: bytes = b""
     """Request as sent, if it may be sent a second time."""
+    bounded: int = 0
+    """Number of the bound under which it began, of ``RouteShare.bounded``; 0: any number might begin."""
 
 
 class CancelledBatch(msgspec.Struct):

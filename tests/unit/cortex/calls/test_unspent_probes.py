@@ -104,3 +104,49 @@ def test_the_probe_of_a_fallback_is_its_own() -> None:
     stage.turn(events.PermitsGranted(0, starts=0, generation=1), events.PermitsGranted(1, 1, starts=1, generation=2))
     stage.turn(recalled(stage, stage.call()))
     assert [(share.starts, share.in_flight) for share in stage.k.shares] == [(0, 0), (0, 1)]
+
+
+WAYS = {"ends": {}, "goes to a fallback": {"fallbacks": (other(),)}, "waits": {"blocked_wait_s": 86_400.0}}
+UNSENT = [name for name, (_, left) in ENDS.items() if left]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", UNSENT)
+def test_a_probe_that_found_the_route_blocked_voids_what_others_of_its_grant_would_give_back(
+    name: str, way: str
+) -> None:
+    more = dict(WAYS[way])
+    limits = Limits(output_tokens_max=10, blocked_wait_s=more.pop("blocked_wait_s", 0.0))
+    stage = Stage(Flat(texts=tuple("abcdefgh")), limits, permits=0, **more)
+    first, second, third = of(stage.turn(events.PermitsGranted(3, starts=3, generation=2)), commands.Call)
+    stage.turn(stage.broke(first, "blocked", sent=True, status=402))
+    for call in (second, third):
+        assert of(stage.turn(ENDS[name][0](stage, call)), commands.Call) == []
+        assert stage.k.shares[0].starts == 0
+    stage.turn(events.Resumed("ann"))
+    assert len(of(stage.turn(PROBE), commands.Call)) == 1, "the next grant probes it"
+
+
+@pytest.mark.parametrize("earlier", [events.PermitsGranted(2), events.PermitsGranted(2, starts=2, generation=1)])
+@pytest.mark.parametrize("later_s", [0.0, 5.0, -5.0])
+@pytest.mark.parametrize("name", UNSENT)
+def test_a_call_gives_nothing_back_to_a_later_grant_whatever_the_clock_says(
+    name: str, later_s: float, earlier: events.PermitsGranted
+) -> None:
+    """A grant may come in the instant of a call, and the time of the job stands while its clock is set back."""
+    stage = stage_of(*"abcdefgh")
+    first, _ = of(stage.turn(earlier), commands.Call)
+    at_s = stage.k.at_s + later_s
+    (probe,) = of(stage.turn(events.PermitsGranted(3, starts=1, generation=2), at_s=at_s), commands.Call)
+    assert of(stage.turn(ENDS[name][0](stage, first), at_s=at_s), commands.Call) == []
+    assert len(of(stage.turn(ENDS[name][0](stage, probe), at_s=at_s), commands.Call)) == 1, "its own is given back"
+
+
+def test_a_second_attempt_at_a_slow_call_is_a_probe_like_any_other() -> None:
+    limits = Limits(output_tokens_max=10, hedge_after_s=5.0)
+    stage = Stage(Flat(texts=("a",)), limits, permits=0)
+    stage.turn(events.PermitsGranted(3, starts=2, generation=2))
+    (second,) = of(stage.turn(at_s=stage.k.at_s + 6.0), commands.Call)
+    assert stage.k.shares[0].starts == 0
+    stage.turn(stage.broke(second, "timed_out", sent=False))
+    assert stage.k.shares[0].starts == 1
