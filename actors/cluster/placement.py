@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-from cortex.scheduler.supervision import LOST_S, MISSING_S
+from cortex.scheduler import lost_nodes
+from cortex.scheduler.state import LostNode
 
 LABEL = "cortex/role"
 NODE_LABEL = "ray.io/node-id"
@@ -142,19 +143,20 @@ def lost_since(nodes: Mapping[str, Any], since_s: float) -> dict[str, tuple[str,
 
 
 def missing(nodes: Mapping[str, Any], now_s: float) -> dict[str, tuple[str, float]]:
-    """Return the lost nodes that are told at this Unix time, as ``lost_since`` does: those of ``LOST_S``, and those of
-    ``MISSING_S`` for as long as there are fewer nodes than before the loss (``cortex.scheduler.supervision``)."""
-    living = sum(not node.end_time_ms for node in nodes.values())
-
-    def before(at_ms: float) -> int:
-        return sum(
-            node.start_time_ms < at_ms and not 0 < node.end_time_ms < at_ms for node in nodes.values()
-        )
-
-    return {
-        name: (host, at_s) for name, (host, at_s) in lost_since(nodes, now_s - MISSING_S).items()
-        if now_s - at_s < LOST_S or living < before(1_000 * at_s)
-    }  # fmt: skip
+    """Return the lost nodes that are told at this Unix time (``cortex.scheduler.lost_nodes``), as ``lost_since`` does:
+    what Ray's records say came and went is told over."""
+    came = [(node.start_time_ms, True, name) for name, node in nodes.items()]
+    went = [(node.end_time_ms, False, name) for name, node in nodes.items() if node.end_time_ms]
+    lost: dict[str, LostNode] = {}
+    for at_ms, comes, name in sorted(came + went):
+        node, at_s = nodes[name], at_ms / 1000
+        lost_nodes.forget(lost, at_s)
+        if comes:
+            lost_nodes.replace(lost, lost_nodes.come_back(lost, {name: host_name(node)}))
+        elif not was_ended(node):
+            lost_nodes.lose(lost, name, host_name(node), at_s, at_s)
+    lost_nodes.forget(lost, now_s)
+    return {name: (host_name(nodes[name]), one.at_s) for name, one in lost.items()}
 
 
 def tied(address: str) -> dict[str, float]:

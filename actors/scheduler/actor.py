@@ -20,9 +20,9 @@ from actors.scheduler.status_view import SchedulerStatus
 from actors.scheduler.supervisor import Supervisor
 from cortex.scheduler import autoscaling, job_families, protocol, step
 from cortex.scheduler.budgets import BudgetRequest
+from cortex.scheduler.lost_nodes import LOST_S
 from cortex.scheduler.reports import Claims, Grant, ProgressReport, staff_digest
 from cortex.scheduler.state import NEVER, SchedulerSettings, SchedulerState
-from cortex.scheduler.supervision import LOST_S
 from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget
 

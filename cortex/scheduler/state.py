@@ -294,8 +294,9 @@ class LostNode(msgspec.Struct, frozen=True):
     """Time of the loss, by the scheduler's clock."""
     now_s: float
     """Unix time of the loss."""
-    nodes: int = 0
-    """Number of nodes before the loss; 0 if it is not known, as for one that was lost before the scheduler began."""
+    short: int = 0
+    """Number of nodes that must come until it is replaced: earlier losses are replaced first. 0: it is replaced, or was
+    lost before the scheduler began, which does not know."""
 
 
 class SchedulerState(msgspec.Struct):
@@ -340,7 +341,7 @@ class SchedulerState(msgspec.Struct):
     """Incarnation and number of the last report of retired members, for late reports."""
     nodes: dict[str, NodeState] = msgspec.field(default_factory=dict)
     lost: dict[str, LostNode] = msgspec.field(default_factory=dict)
-    """Nodes lost lately, the latest last (``supervision.LOST_S``, ``MISSING_S``, ``LOST_MAX``)."""
+    """Nodes lost lately, the latest last (``cortex.scheduler.lost_nodes``)."""
     branches: tuple[str, ...] = ()
     """Branches that take work, as last sent."""
     workers: tuple[str, ...] = ()

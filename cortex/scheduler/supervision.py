@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cortex.scheduler import health, pools
+from cortex.scheduler import health, lost_nodes, pools
 from cortex.scheduler.protocol import (
     BreakerMoved,
     Command,
@@ -39,13 +39,6 @@ EMPTY_S: Final = 2.0
 """Seconds without work after which a draining member is retired: calls on their way to it have arrived by then."""
 LISTING_S: Final = 2.0
 """Seconds after a restart before anything is started: live members are reported first."""
-LOST_S: Final = 900.0
-"""Seconds for which a lost node is told at least: long enough for whoever was woken to ask."""
-MISSING_S: Final = 86_400.0
-"""Most seconds for which a lost node is told while the cluster has fewer nodes than before the loss: a day, as for lost
-jobs, so that a person who comes in the morning hears of the night."""
-LOST_MAX: Final = 16
-"""Most lost nodes that are told, the latest: a rack, or a group of spot instances, goes at once."""
 
 _WORKING: Final = ("up", "draining")
 _WATCHED: Final = (*_WORKING, "retiring")
@@ -420,35 +413,25 @@ def nodes(state: SchedulerState, event: NodesChanged, out: list[Command]) -> Non
 
 
 def _forget_lost(state: SchedulerState) -> None:
-    """Forget lost nodes whose time is over: ``LOST_S`` where nodes are as many again, else ``MISSING_S``."""
-    for name, lost in list(state.lost.items()):
-        until_s = lost.at_s + (LOST_S if len(state.nodes) >= lost.nodes else MISSING_S)
-        if state.at_s >= until_s:
-            del state.lost[name]
-        else:
-            state.wake(until_s)
+    if state.lost:
+        state.wake(lost_nodes.forget(state.lost, state.at_s))
 
 
 def _note_lost(state: SchedulerState, gone: Set[str], event: NodesChanged) -> None:
-    """Keep nodes that are gone and were neither drained nor ended on purpose, and forget lost ones that are back.
-
-    A node that begins again has another name on the same host.
-    """
+    """Keep nodes that are gone and were neither drained nor ended on purpose, and see what new nodes replace."""
     new = {name: event.hosts.get(name, "") for name in event.names if name not in state.nodes}
-    for name, host in new.items():
-        back = [lost for lost, told in state.lost.items() if lost == name or (host and told.host == host)]
-        for lost in back[:1]:
-            del state.lost[lost]
+    others = lost_nodes.come_back(state.lost, new)
     if event.lost:  # told at the first look or a later one; a node that is back is not among them
         before = {
             name: LostNode(host or name, state.at_s - max(0.0, event.now_s - at_s), at_s)
-            for name, (host, at_s) in event.lost.items() if name not in state.nodes
+            for name, (host, at_s) in event.lost.items() if name not in state.nodes and name not in state.lost
         }  # fmt: skip
         state.lost = dict(sorted((state.lost | before).items(), key=lambda each: each[1].at_s))
     for name in sorted(gone):
         if not state.nodes[name].drained and name not in event.ended:
-            state.lost[name] = LostNode(state.nodes[name].host or name, state.at_s, event.now_s, len(state.nodes))
-    for name in list(state.lost)[:-LOST_MAX]:
+            lost_nodes.lose(state.lost, name, state.nodes[name].host, state.at_s, event.now_s)
+    lost_nodes.replace(state.lost, others)
+    for name in list(state.lost)[: -lost_nodes.LOST_MAX]:
         del state.lost[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
@@ -20,8 +21,10 @@ from actors.cluster.placement import (
     turn_of,
     was_ended,
 )
-from cortex.scheduler.supervision import LOST_S, MISSING_S
+from cortex.scheduler.lost_nodes import LOST_S, MISSING_S
+from cortex.scheduler.protocol import NodesChanged
 from tests.edge.support.lease_fixture import World, act
+from tests.support.fake_job_channels import Town, settings
 
 
 def node(name: str, role: str = "", alive: bool = True) -> dict[str, object]:
@@ -115,6 +118,31 @@ def test_nodes_that_ray_says_were_lost_lately(records: dict[str, GcsNodeInfo], l
 )
 def test_nodes_that_doctor_tells_are_those_that_status_tells(records: dict[str, GcsNodeInfo], after_s: float, told: bool):
     assert (missing(records, 100 + after_s) == {"b": ("p", 100.0)}) == told
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_of_any_history_doctor_tells_what_the_scheduler_tells(seed: int) -> None:
+    chance, town = random.Random(seed), Town(settings(10))
+    records = {f"n{number}": _record(f"n{number}", 0) for number in range(4)}
+    town.tell(NodesChanged(town.at_s, tuple(records), 0, {name: name for name in records}))
+    for step in range(1, 30):
+        town.after(float(chance.choice((1, 60, 300, 900, 20_000))))
+        living = [name for name, node in records.items() if not node.end_time_ms]
+        busy, ended = {host_name(records[name]) for name in living}, []
+        for name in chance.sample(living, min(len(living), chance.randrange(3))):
+            why = chance.choice(("UNEXPECTED_TERMINATION", "EXPECTED_TERMINATION"))
+            one = records[name]
+            records[name] = _record(host_name(one), one.start_time_ms // 1_000, int(town.at_s), why)
+            ended += [name] * was_ended(records[name])
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            host = f"n{chance.randrange(20)}"
+            if host not in busy:
+                records[f"{host}-{step}"] = _record(host, int(town.at_s))
+        names = tuple(name for name, node in records.items() if not node.end_time_ms)
+        hosts = {name: host_name(records[name]) for name in names}
+        town.tell(NodesChanged(town.at_s, names, 0, hosts, tuple(ended), town.at_s))
+        told = {name: (lost.host, lost.now_s) for name, lost in town.state.lost.items()}
+        assert missing(records, town.at_s) == told
 
 
 def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():

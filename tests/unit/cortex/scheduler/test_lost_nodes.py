@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cortex.scheduler.lost_nodes import LOST_MAX, LOST_S, MISSING_S
 from cortex.scheduler.protocol import DrainMember, NodesChanged, TimePassed
-from cortex.scheduler.supervision import LOST_MAX, LOST_S, MISSING_S
 from tests.support.fake_job_channels import Town, settings
 
 UNIX_S = 1.8e9
@@ -116,7 +116,7 @@ def test_a_node_that_comes_in_the_place_of_one_lost_long_ago_ends_the_telling() 
     _change(town, "a")
     town.after(LOST_S)
     _change(town, "a", "d")
-    assert _lost(town) == {"c": "pod-c"}, "two of three are there"
+    assert _lost(town) == {"b": "pod-b"}, "the oldest loss is replaced first"
     _change(town, "a", "d", "e")
     assert _lost(town) == {}
 
@@ -154,3 +154,72 @@ def test_the_latest_are_told_where_many_are_lost() -> None:
         town.after(1.0)
         _change(town, "a", *names[number + 1 :])
     assert list(_lost(town)) == names[-LOST_MAX:]
+
+
+TEN = tuple(f"n{number}" for number in range(10))
+FEWER = TEN[:9]
+
+HISTORIES: dict[str, tuple[tuple[float, tuple[str, ...], tuple[str, ...]], ...]] = {
+    # steps: seconds after the one before, nodes, those of the missing that were ended on purpose
+    "one is replaced, then the cluster is made smaller": (
+        (1, FEWER, ()), (60, (*FEWER, "r"), ()), (300, TEN[:3], (*TEN[3:9], "r"))
+    ),
+    "made smaller in the look in which the other comes": ((1, FEWER, ()), (60, (*TEN[:3], "r"), TEN[3:9])),
+    "made smaller, then another comes": ((1, FEWER, ()), (60, TEN[:3], TEN[3:9]), (60, (*TEN[:3], "r"), ())),
+    "the other came in the same look": ((1, (*FEWER, "r"), ()),),
+    "three are lost, two replaced": ((1, TEN[:7], ()), (60, (*TEN[:7], "r", "s"), ())),
+    "three are lost, two replaced, one by one": (
+        (1, FEWER, ()), (5, TEN[:8], ()), (5, (*TEN[:8], "r"), ()), (5, (*TEN[:7], "r"), ()), (5, (*TEN[:7], "r", "s"), ())
+    ),
+    "none is replaced, and the cluster is made smaller": ((1, FEWER, ()), (300, TEN[:3], TEN[3:9])),
+    "twenty of thirty are lost, and eighteen replaced": (
+        (1, (*TEN, *(f"m{number:02}" for number in range(20))), ()), (9, TEN, ()),
+        (60, (*TEN, *(f"r{number:02}" for number in range(18))), ()),
+    ),
+}  # fmt: skip
+MISSED = {
+    "three are lost, two replaced": {"n9"},
+    "three are lost, two replaced, one by one": {"n7"},
+    "none is replaced, and the cluster is made smaller": {"n9"},
+    "twenty of thirty are lost, and eighteen replaced": {"m18", "m19"},
+}
+"""Lost nodes that are missed at the end; in other histories none is."""
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_after_a_quarter_of_an_hour_only_losses_are_told_that_no_other_node_came_for(name: str) -> None:
+    town = _town(*TEN)
+    for after_s, names, ended in HISTORIES[name]:
+        town.after(after_s)
+        _change(town, *names, ended=ended)
+    assert _lost(town)
+    for later_s in (LOST_S, 6 * 3_600.0):
+        town.after(later_s)
+        town.tell(TimePassed(town.at_s))
+        assert set(_lost(town)) == MISSED.get(name, set())
+    if name in MISSED:
+        _change(town, *town.state.nodes, *(f"t{number}" for number in range(len(MISSED[name]))))
+        assert _lost(town) == {}
+
+
+def test_a_replaced_node_that_comes_back_replaces_the_next() -> None:
+    town = _town("a", "b", "c")
+    _change(town, "a", "c")
+    _change(town, "a")
+    _change(town, "a", "d")
+    _change(town, "a", "d", "b")
+    town.after(LOST_S)
+    town.tell(TimePassed(town.at_s))
+    assert _lost(town) == {}, "three of three"
+
+
+def test_a_loss_that_is_told_no_more_asks_for_no_node() -> None:
+    town = _town("a", "b", "c")
+    _change(town, "a", "b")
+    town.after(MISSING_S - 60)
+    _change(town, "a")
+    town.after(LOST_S)
+    town.tell(TimePassed(town.at_s))
+    assert _lost(town) == {"b": "pod-b"}
+    _change(town, "a", "d")
+    assert _lost(town) == {}
