@@ -27,6 +27,11 @@ class NoSuchJob(StoreError):
     """No journal has this name."""
 
 
+def removed(job: str) -> StoreError:
+    """Return the error for a job of which nothing is left, met by its own writer."""
+    return StoreError(f"job {job} was removed while it ran, with all that it had done: begin it again")
+
+
 def never_began(job: str) -> str:
     """Return the error text for a job whose journal has no opening turn."""
     return (

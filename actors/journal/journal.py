@@ -27,6 +27,7 @@ from actors.journal.errors import NoSuchJob as NoSuchJob
 from actors.journal.errors import StoreError as StoreError
 from actors.journal.errors import TextRedacted as TextRedacted
 from actors.journal.errors import UnsupportedFormat as UnsupportedFormat
+from actors.journal.errors import removed
 from actors.journal.state_folder import StateFolder as StateFolder
 from actors.journal.state_folder import advised
 from actors.journal.state_folder import checked_name as checked_name
@@ -421,10 +422,17 @@ class Journal:
             raise
 
     def see_writable(self) -> None:
-        """Raise the error that the next turn would meet: ``Fenced``, or that of ``see_stands``. Adds nothing."""
+        """Raise the error that the next turn would meet: that of ``see_stands``, or of ``see_own``. Adds nothing."""
         self.see_stands()
-        if self.newest_epoch() != self.epoch:
-            raise Fenced(f"{self.job}: another run has taken the job over")
+        self.see_own()
+
+    def see_own(self) -> None:
+        """Raise ``Fenced`` if another writer has taken an epoch of this journal, ``StoreError`` if it was removed."""
+        if (newest := self.newest_epoch()) == self.epoch:
+            return
+        if not newest:
+            raise removed(self.job)
+        raise Fenced(f"{self.job}: another run has taken the job over")
 
     def damaged(self, seq: int) -> Damaged:
         """Return the error for a turn that is damaged."""

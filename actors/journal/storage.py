@@ -33,7 +33,7 @@ class Storage(Protocol):
 
     def see_stands(self) -> None:
         """Raise ``StoreError`` if what this storage writes to is not under its name any more, after an attempt to put
-        it back."""
+        it back. A look that fails proves nothing."""
 
     def idle_s(self) -> float | None:
         """Return the seconds since the last turn, by the clock of the storage; None if it has none of its own."""

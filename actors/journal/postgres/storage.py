@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from actors.journal import fact_digests
+from actors.journal.errors import removed
 from actors.journal.journal import Damaged, Fenced, NoSuchJob, StoreError
 from actors.journal.postgres.connection import DatabaseConnection, ran
 from actors.journal.state_folder import advised
@@ -108,7 +109,10 @@ class DatabaseStorage:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def _fenced(self) -> Fenced:
+    def _fenced(self) -> StoreError:
+        """Return the error for a write that found no row of its epoch."""
+        if not self._link.rows("SELECT 1 FROM cortex_jobs WHERE id = %s", (self._id,)):
+            return removed(self.job)
         return Fenced(f"{self.job}: another run has taken the job over")
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:

@@ -279,7 +279,9 @@ class FileStorage:
     def see_stands(self) -> None:
         """Check that the path still names the file that is open; write it again if something has removed it.
 
-        A process goes on writing to a file without a name (unlink(2)), and what it writes is gone when it ends.
+        A process goes on writing to a file without a name (unlink(2)), and what it writes is gone when it ends. Any
+        other error of the look, as of a network file system for a moment (EIO, ESTALE, EACCES), proves nothing: the
+        file is open, and a disk that fails fails the next turn.
         """
         if self._stat is None:
             return
@@ -287,10 +289,10 @@ class FileStorage:
             if os.path.samestat(self.path.stat(), self._stat):
                 return
             there = True
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             there = False
-        except OSError as error:
-            raise error_line(error, self.path) from None
+        except OSError:
+            return
         what = f"{self.path} was {'replaced by another file' if there else 'removed'} while the job ran"
         try:
             to = self._rescued(there)

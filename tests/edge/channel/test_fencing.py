@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +126,35 @@ def test_one_that_only_waits_hears_that_it_has_lost_its_journal(
         assert job.done(), "it waits on"
         with pytest.raises(StoreError, match=told):
             job.result()
+
+    virtually(play())
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES])
+def test_one_that_only_waits_goes_on_after_a_look_that_failed(
+    tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server that hesitates: the error was kept, and the next turn stopped the job for it."""
+    looks, real = [0], Path.stat
+
+    def stat(path: Path, **more: bool) -> object:
+        if sys._getframe(1).f_code.co_name == "see_stands":
+            looks[0] += 1
+            if looks[0] <= 2:
+                raise OSError(error, os.strerror(error), str(path))
+        return real(path, **more)
+
+    async def play() -> None:
+        model = FunctionModel(pause_s=4.5 * LOOK_S)
+        run = Run(tmp_path, model, source=ListSource(rows(1)), limits=LONG, runtime=VirtualRuntime())
+        job = asyncio.create_task(run.to_end())
+        await asyncio.sleep(LOOK_S / 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", stat)
+            await asyncio.wait([job], timeout=4 * LOOK_S)
+        assert looks[0] > 2 and not job.done()
+        await job
+        assert len(model.complete) == 1
 
     virtually(play())
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,3 +141,30 @@ def test_after_a_flush_that_failed_nothing_is_written_over_what_it_left(tmp_path
         assert again.value is first.value
     assert mine.last() == 1
     mine.close()
+
+
+STATS = {errno.ENOENT: True, errno.ENOTDIR: True} | dict.fromkeys(
+    (errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOMEM, errno.ETIMEDOUT), False
+)
+"""Errors of stat(2), and whether each proves that the file has lost its name."""
+
+
+@pytest.mark.parametrize("error", STATS)
+def test_only_a_loss_that_is_proven_is_a_loss_and_stays_one(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, real = StateFolder(tmp_path).prepare().journal("j", create=True), Path.stat
+    source.take_epoch(b"{}")
+
+    def stat(path: Path, **more: bool) -> object:
+        if sys._getframe(1).f_code.co_name == "see_stands":
+            raise OSError(error, os.strerror(error), str(path))
+        return real(path, **more)
+
+    with closing(source):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", stat)
+            with pytest.raises(StoreError, match="while the job ran") if STATS[error] else nullcontext():
+                source.see_writable()
+        with pytest.raises(StoreError, match="while the job ran") if STATS[error] else nullcontext():
+            source.see_writable()
