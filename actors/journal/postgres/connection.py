@@ -50,7 +50,7 @@ _idle_alone = threading.Lock()
 
 
 class DatabaseConnection:
-    """Connection that is opened at first use.
+    """Connection that is opened at first use, and never again once it was closed.
 
     ``conninfo``: for libpq; ``address``: for messages. ``begin`` is run on each new connection, which is then not
     shared.
@@ -65,6 +65,7 @@ class DatabaseConnection:
         self._alone = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._pinned = False
+        self._closed, self._last = False, ""
         self._unreachable: tuple[float, str] | None = None
 
     def rows(self, statement: str, given: Given = ()) -> Rows:
@@ -92,23 +93,29 @@ class DatabaseConnection:
         return self._asked(whole)
 
     def _asked(self, ask: Callable[[psycopg.Connection[Any]], T]) -> T:
-        with self._alone, _told_if_slow(self.address) if _tell_slow else contextlib.nullcontext():
-            for last in (False, True):
-                connection = self._connected()
-                try:
-                    return ask(connection)
-                except psycopg.Error as error:
-                    if connection.closed:
-                        self._connection = None
-                    if last or self._pinned or not connection.closed:
-                        raise error_line(error, self.address, self._conninfo in _known) from None
-        raise AssertionError("one of the two has ended it")
+        try:
+            with self._alone, _told_if_slow(self.address) if _tell_slow else contextlib.nullcontext():
+                for last in (False, True):
+                    connection = self._connected()
+                    try:
+                        return ask(connection)
+                    except psycopg.Error as error:
+                        if connection.closed:
+                            self._connection = None
+                        if last or self._pinned or not connection.closed:
+                            raise error_line(error, self.address, self._conninfo in _known) from None
+            raise AssertionError("one of the two has ended it")
+        finally:
+            if self._closed:
+                self._let_go()
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is not None:
             return self._connection
         if self._pinned:
             raise DatabaseUnreachable(f"the connection to the database {self.address} was lost during a read")
+        if self._closed:  # as in a thread whose caller was cancelled, and begins only now
+            raise StoreError(f"the connection to the database {self.address} was closed: open the journal again")
         if self._begin is None and (idle := _taken(self._conninfo)) is not None:
             self._connection = idle
             return idle
@@ -133,27 +140,45 @@ class DatabaseConnection:
         """Return a context in which all reads see one moment. Raises ``DatabaseUnreachable`` if the connection is lost
         meanwhile.
         """
-        with self._alone:
-            self._asked(lambda connection: ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-            self._pinned = True
-            try:
-                yield
-            finally:
-                self._pinned = False
-                if self._connection is not None:
-                    with contextlib.suppress(StoreError):
-                        self._asked(lambda connection: ran(connection, "ROLLBACK"))
+        try:
+            with self._alone:
+                self._asked(lambda connection: ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+                self._pinned = True
+                try:
+                    yield
+                finally:
+                    if self._connection is not None:
+                        with contextlib.suppress(StoreError):
+                            self._asked(lambda connection: ran(connection, "ROLLBACK"))
+                    self._pinned = False
+        finally:
+            if self._closed:
+                self._let_go()
 
     def close(self, last: str = "") -> None:
         """Close the connection, or return it to the idle ones; ``last``: statement to run before, if still connected.
+
+        No request is waited for that is under way in another thread, as one of a caller that was cancelled: a frozen
+        database would hold up the event loop that closes. That thread does the rest at the end of its request.
         """
-        with self._alone:
+        self._closed, self._last = True, last or self._last
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Do what a close requires, unless a request is under way, after which it is done."""
+        if not self._alone.acquire(blocking=False):
+            return
+        try:
+            if self._pinned:
+                return
             connection, self._connection = self._connection, None
+        finally:
+            self._alone.release()
         if connection is None:
             return
         with contextlib.suppress(psycopg.Error):
-            if last:
-                ran(connection, last)
+            if self._last:
+                ran(connection, self._last)
         if self._begin is None and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             with _idle_alone:
                 _idle.append((os.getpid(), self._conninfo, connection))

@@ -24,6 +24,9 @@ BEAT_S = 5.0
 BACK_S = BEAT_S + 2.0
 """Seconds after the start of a server before which a free lock proves nothing: its holder has lost its session with the
 last server, and takes the lock again at its next check."""
+END_S = 1.0
+"""Seconds for which the end of a hold waits until its lock is free. A database that is frozen frees it when it finds
+that the session has ended."""
 _LOOK_S = 0.1
 _TRIES = 20
 _TRY_AGAIN_S = 0.05  # the session of a process that has just died ends a moment later
@@ -83,7 +86,10 @@ def hold(conninfo: str, address: str, key: int, before: DatabaseConnection | Non
         yield
     finally:
         over.set()
-        link.close("SELECT pg_advisory_unlock_all()")
+        ending = threading.Thread(target=link.close, args=("SELECT pg_advisory_unlock_all()",), daemon=True)
+        ending.start()
+        for each in (ending, beating):
+            each.join(END_S)
 
 
 def is_held(link: DatabaseConnection, key: int) -> bool:

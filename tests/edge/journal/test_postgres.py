@@ -7,14 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
-from actors.journal.journal import DatabaseUnreachable, Fenced, JobHeld, StateFolder, StoreError
+from actors.journal.journal import DatabaseUnreachable, Fenced, JobHeld, Journal, StateFolder, StoreError
 from actors.journal.postgres import connection, job_lock
 from actors.journal.postgres.migrations import VERSION
 from actors.runtime.ray_actor import process_class
@@ -327,3 +327,153 @@ def test_only_channels_and_the_cortex_keep_the_password_of_a_database(
     monkeypatch.setattr("actors.runtime.ray_runtime.make_host", lambda *given: None)
     process_class(role)((), role, role, (), "local")
     assert os.environ.get("PGPASSWORD") == ("hush" if role in ("channel", "cortex") else None)
+
+
+class Frozen:
+    """Connection of a database that does not answer a statement with these words until it is thawed."""
+
+    def __init__(self, words: str) -> None:
+        self._words, self.closed, self.asked, self.thawed = words, False, threading.Event(), threading.Event()
+        self.info = SimpleNamespace(transaction_status=psycopg.pq.TransactionStatus.IDLE)
+        self.statements: list[str] = []
+
+    def execute(self, statement: Any, given: Any = ()) -> Any:
+        text = statement if isinstance(statement, str) else statement.decode()
+        self.statements.append(text)
+        if self._words in text:
+            self.asked.set()
+            assert self.thawed.wait(30)
+        return SimpleNamespace(fetchall=lambda: [(1,)], fetchone=lambda: (True,), rowcount=1)
+
+    def cursor(self, binary: bool) -> Frozen:
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Frozen]]:
+    """Connections that were made, each frozen at `FROZEN`."""
+    made: list[Frozen] = []
+
+    def connect(conninfo: str, autocommit: bool) -> Frozen:
+        made.append(Frozen("FROZEN"))
+        return made[-1]
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(connection, "_idle", [])
+    yield made
+    for each in made:
+        each.thawed.set()
+
+
+def ends(do: Callable[[], None]) -> bool:
+    """Whether it ends, while nothing else happens."""
+    doing = threading.Thread(target=do, daemon=True)
+    doing.start()
+    doing.join(5)
+    return not doing.is_alive()
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_close_waits_for_no_request_of_another_thread_which_does_the_rest_itself(
+    pinned: bool, frozen: list[Frozen]
+) -> None:
+    """A look that was cancelled goes on in its thread, and the event loop closed the journal meanwhile."""
+    link = connection.DatabaseConnection("c", "db", begin=lambda made: None)
+
+    def look() -> None:
+        with link.pinned() if pinned else contextlib.nullcontext():
+            link.rows("FROZEN")
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    while not frozen:
+        time.sleep(0.001)
+    assert frozen[0].asked.wait(30)
+    assert ends(link.close)
+    assert not frozen[0].closed, "its thread uses it"
+    frozen[0].thawed.set()
+    looking.join()
+    assert (len(frozen), frozen[0].closed) == (1, True)
+
+
+def test_a_closed_connection_is_not_opened_again(frozen: list[Frozen]) -> None:
+    used, unused = (connection.DatabaseConnection("c", "db", begin=lambda made: None) for _ in range(2))
+    assert used.rows("SELECT 1") == [(1,)]
+    for link in (used, unused):
+        link.close()
+        link.close()
+        with pytest.raises(StoreError, match="the connection to the database db was closed: open the journal again"):
+            link.rows("SELECT 1")
+    assert [each.closed for each in frozen] == [True], "one that nobody would close"
+
+
+def test_within_a_pinned_read_a_close_comes_after_it(frozen: list[Frozen]) -> None:
+    link = connection.DatabaseConnection("c", "db", begin=lambda made: None)
+    with link.pinned():
+        link.close()
+        assert link.rows("SELECT 1") == [(1,)]
+        assert not frozen[0].closed
+    assert frozen[0].closed and frozen[0].statements[-1] == "ROLLBACK"
+
+
+def test_the_end_of_a_hold_does_not_wait_for_a_frozen_database(
+    frozen: list[Frozen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lock, "END_S", 0.01)
+    held: list[bool] = []
+
+    def hold() -> None:
+        with job_lock.hold("c", "db", 7):
+            frozen[0]._words = "pg_advisory_unlock_all"
+            held.append(True)
+
+    assert ends(hold) and held
+
+
+WRITES: dict[str, Callable[[Journal], object]] = {
+    "a turn": lambda source: source.append([b"late"]),
+    "two turns": lambda source: source.append([b"late", b"later"]),
+    "a fact": lambda source: source.set_meta("fact", b"x"),
+    "a piece": lambda source: source._storage.put_piece(1, 1, b"x", source.epoch),
+    "the pieces that stay": lambda source: source._storage.keep_pieces([], source.epoch),
+    "a snapshot": lambda source: source._storage.put_snapshot(1, 0, b"x", 1, source.epoch),
+    "turns that go": lambda source: source._storage.drop(1, 0.0, False, source.epoch),
+    "a look": lambda source: source.see_writable(),
+    "a look at the epoch": lambda source: source.see_own(),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_writer_of_a_job_that_was_removed_is_told_so(database: str, again: bool) -> None:
+    """It was told that another run had taken the job over, and its user looked for that run."""
+    folder = StateFolder(database).prepare()
+    source = folder.journal("j", create=True)
+    source.take_epoch(b"{}")
+    source.append([b"turn"])
+    source.see_writable()
+    folder.remove("j")
+    if again:  # another job by now has the name
+        other = folder.journal("j", create=True)
+        other.take_epoch(b"{}")
+        other.close()
+    for name, write in WRITES.items():
+        with pytest.raises(StoreError) as caught:
+            write(source)
+        assert str(caught.value) == "job j was removed while it ran, with all that it had done: begin it again", name
+    source.close()
+
+
+def test_the_writer_of_a_job_that_was_taken_over_is_told_so(database: str) -> None:
+    source = StateFolder(database).prepare().journal("j", create=True)
+    source.take_epoch(b"{}")
+    source.append([b"turn"])
+    other = StateFolder(database).journal("j")
+    other.take_epoch(b"{}")
+    for write in WRITES.values():
+        with pytest.raises(Fenced, match="another run has taken the job over"):
+            write(source)
+    source.close()
+    other.close()
