@@ -117,8 +117,8 @@ MEANINGS = {
 ONSET_KINDS = ("rejected", "refused", "malformed", "cut", "paused", "empty", "tool_use", "unreadable")
 """Kinds that fail a row for what the provider answered: a gateway or a model that changed makes them of good rows."""
 ONSET_CHANCE = 0.001
-"""Chance below which a first failure this late is an onset: that many answers would have come before it by chance if
-rows had failed from the beginning at the share since."""
+"""Chance below which a first failure this late is an onset: how often all rows that failed would come so late if they
+lay in the input by chance."""
 BEFORE_MIN = 10
 """Fewest answers before an onset: of fewer, all may be rows of another form at the head of the input."""
 
@@ -202,31 +202,35 @@ def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
     if not meaning:
         return text
     text += f" The most frequent permanent failure is {worst} ({meaning})"
-    since_s = onset_s(worst, figures)
-    return f"{text}: {advice}." if since_s is None else f"{text}. {_since(worst, since_s, facts, advice)}"
+    since_s = onset_s(worst, figures, facts["rows_failed_by_kind"].get(worst, 0) or figures.goals_failed)
+    if since_s is None:
+        return f"{text}: {advice}."
+    return f"{text}. {_since(worst, since_s, int(figures.answered.before(since_s)), facts, advice)}"
 
 
-def onset_s(kind: str, figures: ReportFigures) -> float | None:
+def onset_s(kind: str, figures: ReportFigures, rows: int = 0) -> float | None:
     """Return the Unix time since which rows fail by this kind; None if they may have failed from the beginning.
 
-    Rows that fail by chance fail at one share p all along: n answers before the first failure have the probability
-    (1 - p) ** n. An input may be sorted, so an onset alone does not tell whose fault it is.
+    Of n rows, m of them since the first failure, c failed ones that lie in the input by chance are all among those m
+    with the probability C(m, c) / C(n, c), which is at most (m / n) ** c. An input may be sorted, so an onset alone does
+    not tell whose fault it is. ``rows``: rows that failed by this kind, as the attempts of one row fail together;
+    0: not known, then each failed attempt counts.
     """
     found = figures.failures.get(kind)
     if kind not in ONSET_KINDS or found is None or not found.first_s:
         return None
     before = figures.answered.before(found.first_s)
-    since = sum(figures.answered.values) - before
-    kept = since / (since + found.count)
-    return found.first_s if before >= BEFORE_MIN and kept**before < ONSET_CHANCE else None
+    since = sum(figures.answered.values) - before + found.count
+    chance = (since / (before + since)) ** min(rows or found.count, found.count)
+    return found.first_s if before >= BEFORE_MIN and chance < ONSET_CHANCE else None
 
 
-def _since(kind: str, since_s: float, facts: dict[str, Any], advice: str) -> str:
+def _since(kind: str, since_s: float, before: int, facts: dict[str, Any], advice: str) -> str:
     job = facts["job"]
     alive = facts["outcome"] in ("running", "detached")
     first = f"`cortex drain {job}`, and " if alive else ""
     return (
-        f"It began at {clock(since_s)}; rows before that succeeded. Compare a row that failed with one that was "
+        f"The first was at {clock(since_s)}, after {before:,} answers or more. Compare a row that failed with one that was "
         f"answered (`cortex inspect {job} --failed`, `cortex inspect {job} ROW`). Where their prompts are of the same "
         f"form, the provider or a gateway before it fails good rows: {first}when it is well, "
         f"`cortex retry {job} --kind {kind}`. Where these rows are faulty themselves: {advice}."

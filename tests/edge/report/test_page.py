@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections import namedtuple
+import shutil
+from collections import Counter, namedtuple
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from actors.cli.inspection.report import _ending
-from actors.cli.jobs import causes
 from actors.report.charts import charts
+from actors.report.counters import FailureCount
 from actors.report.page import NO_CHARTS, island, page, plotly, report
 from actors.report.palette import DARK, GROUNDS, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, TEXTS, contrast
-from actors.report.sentences import MEANINGS, sentences
+from actors.report.sentences import MEANINGS, ONSET_CHANCE, onset_s, sentences
+from actors.report.sketches import BinnedSeries, TimeAxis
 from cortex.state import events
 from cortex.values.limits import Limits
 from policies.failures.failure import FailureKind
@@ -174,9 +178,31 @@ def test_rows_that_fail_since_a_minute_may_be_the_providers(
         bad = number > answers and number % share == 0
         book.turn(book.broke(number, kind=kind, said="no", status=400) if bad else book.answered(number))
     (text,) = [each for each in _said(book) if "most frequent permanent failure" in each]
-    assert ("It began at " in text) == onset
+    assert ("The first was at " in text) == onset
     assert (f"`cortex retry job --kind {kind}`" in text) == onset
     assert MEANINGS[kind][1] in text, "the advice for rows that are faulty stays"
+
+
+def _onsets(order: random.Random, failed: int, attempts: int) -> float:
+    """Return the share of jobs of a thousand rows, some of which fail by chance, of which an onset is claimed."""
+    axis, jobs, claimed = TimeAxis(1.0, 1_001.0, 200), 1_000, 0
+    for _ in range(jobs):
+        bad = sorted(order.sample(range(1_000), failed))
+        answered = BinnedSeries(axis)
+        for place, count in Counter(number // 5 for number in bad).items():
+            answered.values[place] -= count
+        answered.values = [value + 5 for value in answered.values]
+        failures = {"malformed": FailureCount(failed * attempts, 1.0 + bad[0], 1.0 + bad[-1])}
+        figures = SimpleNamespace(answered=answered, failures=failures)
+        claimed += onset_s("malformed", figures, failed) is not None  # type: ignore[arg-type]
+    return claimed / jobs
+
+
+@pytest.mark.parametrize("attempts", [1, 4])
+@pytest.mark.parametrize("failed", [1, 2, 3, 5, 20])
+def test_of_rows_that_fail_by_chance_hardly_ever_an_onset_is_claimed(failed: int, attempts: int) -> None:
+    """Of a thousand jobs one claim is to be expected; five or more have a chance of 0.4 %."""
+    assert _onsets(random.Random(7), failed, attempts) <= 4 * ONSET_CHANCE
 
 
 @pytest.mark.parametrize("full", [True, False])
@@ -186,7 +212,7 @@ def test_a_report_names_the_cause_that_status_shows(
     """The journal of a job on a full disk could not take the reason."""
     book = story_of_all_kinds(tmp_path)
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(causes.shutil, "disk_usage", lambda path: usage(9, 9, 0 if full else 1 << 30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(9, 9, 0 if full else 1 << 30))
     (text,) = [each for each in _said(book) if "can be resumed" in each]
     assert (f"The disk of {book.folder.path} is full: make room on it, then resume." in text) == full
 
