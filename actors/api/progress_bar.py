@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from actors.common.terminal import console
 from actors.common.tolerant_stream import tolerant
 from actors.monitoring.deadline_monitor import risk_words
-from actors.monitoring.row_failures import RowFailureMonitor
+from actors.monitoring.row_failures import RowFailureMonitor, failed_rows
 from actors.monitoring.throughput import ThroughputEstimator, of_job
 from cortex.values.display import one_line
 from policies.estimates.price import usd_text
@@ -71,7 +71,7 @@ class ProgressBar:
 
         from actors.observability.logs.formatting import line_of
 
-        counts = facts["rows_succeeded"] + facts["rows_failed"], facts["rows_failed_by_kind"]
+        counts = facts["rows_succeeded"] + facts["rows_failed"], _failed(facts)
         if self._row_failures is None:
             self._row_failures = RowFailureMonitor(*counts)
         for message, fields in self._row_failures.news(*counts):
@@ -224,8 +224,7 @@ def _log_line(facts: dict[str, Any]) -> str:
 
 
 def _failed(facts: dict[str, Any]) -> dict[str, int]:
-    refused = {"refused before sending": facts["rows_refused"]} if facts.get("rows_refused") else {}
-    return {**facts.get("rows_failed_by_kind", {}), **refused}
+    return failed_rows(facts.get("rows_failed_by_kind", {}), facts.get("rows_refused", 0))
 
 
 def _waits(facts: dict[str, Any]) -> list[str]:

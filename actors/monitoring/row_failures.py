@@ -9,6 +9,14 @@ ROWS_MIN = 50
 """Rows over which a share is taken, at least: the alert ``CortexRowsFailing`` asks for as many."""
 SHARE_MAX = 0.05
 """Share of failed rows above which it is told: one in twenty, as in ``CortexRowsFailing``."""
+REFUSED = "refused before sending"
+"""Word, beside the kinds of failures, for rows that no attempt was made for: a faulty line of the input."""
+
+
+def failed_rows(by_kind: Mapping[str, int], refused: int) -> dict[str, int]:
+    """Return the failed rows by kind, with those that were refused before sending."""
+    counts = {str(kind): count for kind, count in by_kind.items()}
+    return {**counts, REFUSED: refused} if refused else counts
 
 
 class RowFailureMonitor:

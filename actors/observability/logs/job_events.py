@@ -12,7 +12,7 @@ import msgspec
 from actors.jobs.bill_excess import cap_passed, excess_facts
 from actors.jobs.summary import calls_of, unreadable_rows
 from actors.jobs.wait_reasons import lacking, named, stands_still
-from actors.monitoring.row_failures import RowFailureMonitor
+from actors.monitoring.row_failures import RowFailureMonitor, failed_rows
 from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs.formatting import log_arguments
@@ -28,7 +28,8 @@ from policies.estimates.price import usd
 from policies.failures.failure import FailureKind
 
 FAILURES_S: Final = 10.0
-"""Least seconds between two records of failed attempts; failures in between are counted together."""
+"""Least seconds between two records of failed attempts; failures in between are counted together. Seconds between two
+looks at the ended rows, whether or not any failed: the share of failed ones is that of the rows since the last look."""
 
 _log = logging.getLogger("cortex.job")
 _cluster = logging.getLogger("cortex.cluster")
@@ -55,7 +56,7 @@ class JobLog:
         self._k: State | None = None
         self._failures: dict[str, int] = {}
         self._rows = RowFailureMonitor()
-        self._next_s = 0.0
+        self._next_s = self._next_rows_s = 0.0
         self._paused: object = None
         self._outcome = self._halted = ""
         self._still: dict[int, float] = {}
@@ -69,7 +70,7 @@ class JobLog:
         """Log the rare events of a turn; count failures."""
         if self._k is None:
             self._failures = dict(k.tally.failures)
-            self._rows = RowFailureMonitor(k.tally.succeeded + k.tally.failed, k.tally.failed_for_good)
+            self._rows = RowFailureMonitor(*_ended(k))
         self._k = k
         for batch in turn.batches:
             if batch and type(batch[0]) in _RARE:
@@ -86,8 +87,13 @@ class JobLog:
             self._halted = k.halted
             if k.halted:
                 self._write("the failure limit is reached: no new goals are started", why=_first(k.halted))
-        if k.tally.failures != self._failures and (k.outcome or self._monotonic_s() >= self._next_s):
+        now_s = self._monotonic_s()
+        if k.tally.failures != self._failures and (k.outcome or now_s >= self._next_s):
+            self._next_s = now_s + FAILURES_S
             self._fail(k)
+        if now_s >= self._next_rows_s or k.outcome:
+            self._next_rows_s = now_s + FAILURES_S
+            self._look_at_rows(k)
         if k.outcome != self._outcome:
             self._end(k)
         if _log.isEnabledFor(logging.DEBUG):
@@ -192,12 +198,13 @@ class JobLog:
         )  # fmt: skip
 
     def _fail(self, k: State) -> None:
-        self._next_s = self._monotonic_s() + FAILURES_S
         now = dict(k.tally.failures)
         more = {str(kind): count - self._failures.get(kind, 0) for kind, count in now.items()}
         self._failures = now
         self._write("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
-        for message, fields in self._rows.news(k.tally.succeeded + k.tally.failed, k.tally.failed_for_good):
+
+    def _look_at_rows(self, k: State) -> None:
+        for message, fields in self._rows.news(*_ended(k)):
             self._write(message, logging.WARNING, event="job.rows_failing", **fields)
 
     def _each(self, turn: events.Turn) -> None:
@@ -213,6 +220,12 @@ class JobLog:
                         kind=str(failure.kind), status=failure.status or None, branch=event.by,
                         elapsed_s=round(event.elapsed_s, 3), trace_id=trace[0], span_id=trace[1],
                     )  # fmt: skip
+
+
+def _ended(k: State) -> tuple[int, dict[str, int]]:
+    """Return the rows that have ended, and the failed ones by kind."""
+    tally = k.tally
+    return tally.succeeded + tally.failed, failed_rows(tally.failed_for_good, tally.rows_refused)
 
 
 def _first(why: str) -> str:

@@ -196,6 +196,29 @@ def test_rows_that_fail_are_a_warning_once_and_not_one_for_each(written):
     assert (many["event"], many["job"]) == ("job.rows_failing", "j") and many["rows_failed"] > 0.05 * many["rows"]
 
 
+@pytest.mark.parametrize("where", ["an attempt failed", "the row's own code failed", "it was refused at reading"])
+@pytest.mark.parametrize("good", [0, 10_000])
+def test_rows_that_fail_at_once_are_a_warning_whatever_failed_before(written, good, where):
+    """A share over all rows since the last failure would hide them, and not every failed row has an attempt."""
+    k, now_s = State(terms=TERMS), [100.0]
+    log = JobLog("j", lambda: now_s[0])
+    for _ in range(100):
+        log.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], k)
+        k.tally.succeeded += good // 100
+        now_s[0] += 10.0
+    k.tally.failed = 400
+    if where == "it was refused at reading":
+        k.tally.rows_refused = 400
+    else:
+        k.tally.failed_for_good["faulty"] = 400
+    if where == "an attempt failed":
+        k.tally.failures["faulty"] = 400
+    log.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], k)
+    first, many = [line for line in lines(written) if line["level"] == "warning"]
+    assert first["kind"] == ("refused before sending" if where == "it was refused at reading" else "faulty")
+    assert (many["rows"], many["rows_failed"]) == (400 + good // 100, 400)
+
+
 def test_an_attempt_names_its_trace_where_that_is_kept(written):
     def sampled(k: State, event: Any) -> tuple[str, str] | None:
         return ("a" * 32, "b" * 16) if event.goal == 1 else None
