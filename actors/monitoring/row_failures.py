@@ -41,5 +41,5 @@ class RowFailureMonitor:
             self._ended, self._failed = ended, failed
             before, self._many = self._many, bad > SHARE_MAX * rows
             if self._many and not before:
-                share = f"{100 * bad / rows:.2g} %"
+                share = f"{100 * bad / rows:.3g} %"
                 yield f"{bad:,} of the last {rows:,} rows failed ({share})", {"rows": rows, "rows_failed": bad}

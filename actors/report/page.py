@@ -167,7 +167,7 @@ def _tiles(made: Report) -> list[tuple[str, str, str]]:
     """Return tiles: name, figure, explanation."""
     facts, figures, ending = made.ending.facts, made.figures, made.ending
     failed = sum(facts["failures"].values())
-    share = f"{100 * failed / facts['attempts']:.2g} % of attempts" if facts["attempts"] else ""
+    share = f"{100 * failed / facts['attempts']:.3g} % of attempts" if facts["attempts"] else ""
     seconds = facts["elapsed_s"]
     pace = f"{figures.latency.count / seconds:,.3g} answers a second" if seconds else ""
     tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]

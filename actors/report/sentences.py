@@ -191,7 +191,7 @@ def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
     if not failed:
         return "No attempt failed."
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
-    share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
+    share = f" ({100 * failed / facts['attempts']:.3g} %)" if facts["attempts"] else ""
     text = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
     refused = facts["rows_refused"]
     if facts["rows_failed"] <= refused and not figures.goals_failed:

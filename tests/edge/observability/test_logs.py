@@ -217,6 +217,7 @@ def test_rows_that_fail_at_once_are_a_warning_whatever_failed_before(written, go
     first, many = [line for line in lines(written) if line["level"] == "warning"]
     assert first["kind"] == ("refused before sending" if where == "it was refused at reading" else "faulty")
     assert (many["rows"], many["rows_failed"]) == (400 + good // 100, 400)
+    assert many["message"].endswith("rows failed (80 %)" if good else "rows failed (100 %)")
 
 
 def test_an_attempt_names_its_trace_where_that_is_kept(written):
