@@ -142,19 +142,17 @@ class FolderMetrics:
         before, self._read = self._read, {}
         changed = ((self._folder.changed_s(job), job) for job in filter(is_told, self._folder.jobs()))
         for at_s, job in sorted((each for each in changed if each[0] >= now_s - self._kept_s), reverse=True):
-            if job not in before and at_s < now_s - LATE_S:
-                late += 1
-                if late > LATE_MAX:
-                    continue
+            is_late = job not in before and at_s < now_s - LATE_S
+            if (is_late and late == LATE_MAX) or self._folder.is_held(job) or is_attended(self._folder, job):
+                continue
+            late += is_late  # one that is held is not read: however many are, older ends have their turn
             end = self._end(job, before.get(job))
             if end is not None and end.at_s >= now_s - self._kept_s:
                 found.append(end)
         return worth_telling(found)
 
     def _end(self, job: str, before: _Read | None) -> JobEnd | None:
-        """Return the end of a job; None if the job runs or cannot be read."""
-        if self._folder.is_held(job) or is_attended(self._folder, job):
-            return None
+        """Return the end of a job that no process holds; None if it has none, or cannot be read."""
         mark = self._folder.mark(job)
         if before is None or before.mark != mark or (before.failed and before.at_s + UNREAD_AGAIN_S <= self._now_s()):
             again = before is not None and before.failed

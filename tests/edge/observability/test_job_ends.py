@@ -287,6 +287,19 @@ async def test_a_folder_with_many_old_jobs_is_read_a_part_at_a_time_the_latest_f
         assert list(metrics._read) == list(jobs)[:count]
 
 
+@pytest.mark.parametrize("lock", ["is_held", "is_attended"])
+async def test_jobs_that_are_held_take_no_turn_from_older_ends(tmp_path, monkeypatch, lock):
+    folder = StateFolder(str(tmp_path)).prepare()
+    now_s, jobs = 1e6, {f"j{number}": 4_000.0 + number for number in range(200)}
+    monkeypatch.setattr(type(folder), "jobs", lambda self: list(jobs))
+    monkeypatch.setattr(type(folder), "changed_s", lambda self, job: now_s - jobs[job])
+    monkeypatch.setattr(type(folder), lock, lambda self, job: int(job[1:]) < 60)
+    metrics = FolderMetrics(folder, now_s=lambda: now_s)
+    for count in (50, 100, 140, 140):
+        metrics.samples()
+        assert list(metrics._read) == list(jobs)[60 : 60 + count]
+
+
 async def test_a_folder_that_cannot_be_read_is_not_up(tmp_path, monkeypatch):
     await run_of(tmp_path, FunctionModel()).to_end()
     folder = StateFolder(str(tmp_path))
