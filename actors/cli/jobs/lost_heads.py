@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from actors.cli.jobs.rendering import JobStatus, is_drained_by_a_user
 from actors.cluster.node_watchdog import SILENT_S
 from actors.history.catalog import last_owner
@@ -9,6 +11,10 @@ from actors.history.job_facts import is_attended
 from actors.journal.journal import StateFolder
 from actors.journal.state_folder import advised
 from actors.ports.runtime import ClusterError
+
+HEAD_S = 2.0
+"""Seconds that a head may take to answer a command that only looks, its name's lookup included: it answers within
+milliseconds, and most of the command's page comes from the journal."""
 
 
 class LostHeads:
@@ -55,11 +61,20 @@ class LostHeads:
 
 
 def _head_error(cluster: str) -> str:
-    """Return why the head of a cluster cannot be reached; empty if it answers."""
+    """Return why the head of a cluster cannot be reached; empty if it answers. Waits for ``HEAD_S`` at most: a lookup of
+    a name cannot be given a bound, so a thread that does not hold up the end of the process asks."""
     from actors.cluster.bootstrap import checked_address
 
-    try:
-        checked_address(cluster)
-    except ClusterError as error:
-        return str(error)
-    return ""
+    errors: list[str] = []
+
+    def ask() -> None:
+        try:
+            checked_address(cluster)
+            errors.append("")
+        except (ClusterError, ValueError) as error:
+            errors.append(str(error))
+
+    asking = threading.Thread(target=ask, name="cortex-head", daemon=True)
+    asking.start()
+    asking.join(HEAD_S)
+    return errors[0] if errors else f"no Ray answers at {cluster}: no answer within {HEAD_S:g} s"

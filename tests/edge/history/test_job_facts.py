@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from actors.cli.jobs import lost_heads
 from actors.cli.jobs.job_state import standing_of
+from actors.cluster import bootstrap
 from actors.common.process_owner import this_owner
 from actors.history.job_facts import living
 from actors.journal.journal import StateFolder
@@ -86,6 +88,17 @@ async def test_a_channel_that_dies_after_a_scrape_is_told_by_a_later_one(tmp_pat
         _age(folder, 60)
         assert not any(name == ENDED for name, _ in found_in(metrics.samples()))
     assert any(name == ENDED for name, _ in found_in(metrics.samples()))
+
+
+@pytest.mark.parametrize(("waits", "error"), [(True, f"no Ray answers at {CLUSTER}: no answer within"), (False, "")])
+def test_a_head_that_does_not_answer_holds_up_no_page(waits, error, monkeypatch):
+    """Not even where its name is looked up for ever."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(bootstrap, "checked_address", lambda cluster: waits and goes_on.wait(60.0))
+    monkeypatch.setattr(lost_heads, "HEAD_S", 0.01 if waits else 60.0)
+    told = lost_heads._head_error(CLUSTER)
+    goes_on.set()
+    assert told.startswith(error) and bool(told) is waits
 
 
 async def test_of_a_lost_head_status_says_that_no_ray_answers(tmp_path, monkeypatch):
