@@ -23,12 +23,11 @@ class DeadlineMonitor:
             return ""
         if risk and not self._at_risk:
             self._at_risk = True
-            speed = f"at {facts['rate_per_s']:,.3g} a second"
-            ends = f"{speed} the job ends {clock(ends_at_s)}" if ends_at_s else "the job stands still"
+            ends = f"at its rate of late the job ends {clock(ends_at_s)}" if ends_at_s else "the job stands still"
             return f"the deadline {clock(deadline_at_s)} is at risk: {ends}; at the deadline it stops, resumable"
         if not risk and self._at_risk and _spare(ends_at_s, deadline_at_s, facts.get("left_s")):
             self._at_risk = False
-            now = f"at this speed the job ends {clock(ends_at_s)}"
+            now = f"at its rate of late the job ends {clock(ends_at_s)}"
             return f"the deadline {clock(deadline_at_s)} is no longer at risk: {now}"
         return ""
 

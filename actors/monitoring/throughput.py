@@ -1,6 +1,7 @@
 """Throughput of a job, and the time that the rest takes at that rate: over the last half minute, not since the start.
 
-Results of earlier runs, and a burst of reused replies at the start, soon leave the window.
+Results of earlier runs, and a burst of reused replies at the start, soon leave the window. Whether a deadline is at
+risk is judged by the rate over a longer window, the farther off the deadline is.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ STILL_S = 20.0
 """Seconds of observation without a result before a job is said to stand still: a first answer of a large model, or a
 pool that begins with two permits, takes some seconds."""
 RISK_SHARE = 0.01
-"""Share of the time left to a deadline for which a risk must have lasted before it is told: 36 s of an hour. A pause of
-some seconds, as at the start, puts no deadline at risk that is hours away."""
+"""Share of the time left to a deadline over which the rate is taken that puts it at risk: 36 s of an hour. A pause of
+some seconds, as at the start, puts no deadline at risk that is hours away; a slow job does, also if its replies come in
+bursts."""
+SAMPLES = 60
+"""Samples kept of such a window."""
 RESULTS_MIN = 10
 """Results from which a rate is known before that: the first few come at the pace of a pool that still grows."""
 
@@ -30,7 +34,7 @@ class ThroughputEstimator:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
-        self._risk_since_s: float | None = None
+        self._long: deque[tuple[float, int]] = deque()
 
     def saw(self, at_s: float, done: int) -> None:
         """Record the count at a time."""
@@ -67,16 +71,23 @@ class ThroughputEstimator:
         (from_s, from_), (_, done) = self._seen[0], self._seen[-1]
         return self.per_s(at_s) if at_s - from_s >= STILL_S or done - from_ >= RESULTS_MIN else None
 
-
-    def risk_lasts(self, at_s: float, risk: bool, least_s: float) -> bool:
-        """Record whether the deadline is at risk; return True if it has been for ``least_s`` seconds."""
-        if not risk:
-            self._risk_since_s = None
-            return False
-        if self._risk_since_s is None:
-            still_s = self._seen[0][0] if self._seen else at_s  # a risk that is seen now began within the window
-            self._risk_since_s = max(still_s, at_s - WINDOW_S)
-        return at_s - self._risk_since_s >= least_s
+    def over(self, at_s: float, window_s: float) -> tuple[float, float]:
+        """Return the rate per second over a window, and the seconds of it that were observed: fewer than ``window_s``
+        after the first sample. The window is longer than ``WINDOW_S``: each call keeps a sample of it."""
+        if not self._seen:
+            return 0.0, 0.0
+        long, (last_s, done) = self._long, self._seen[-1]
+        if long and done < long[-1][1]:
+            long.clear()  # the count was reset
+        if not long:
+            long.append(self._seen[0])
+        if last_s - long[-1][0] >= window_s / SAMPLES:
+            long.append((last_s, done))
+        while len(long) > 1 and long[1][0] <= at_s - window_s:
+            long.popleft()
+        from_s, from_ = long[0]
+        passed_s = at_s - from_s
+        return ((done - from_) / passed_s if passed_s > 0 else 0.0), passed_s
 
 
 def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
@@ -94,7 +105,8 @@ def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, ro
 
 
 def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
-    """Return the projected end of a job, and whether its deadline is at risk, as facts; None if unknown.
+    """Return the projected end of a job, and whether its deadline is at risk, as facts; None if unknown. Both are by
+    the rate over ``RISK_SHARE`` of the time left, the last half minute at least.
 
     ``at_s``: time of the monotonic clock; ``now_s``: the same moment, in seconds since 1970.
     """
@@ -104,11 +116,12 @@ def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, 
         return {"projected_end_s": None, "deadline_at_risk": None}
     deadline_at_s = float(deadline) if isinstance(deadline, int | float) else None
     left = expected - _number(facts, "rows_succeeded") - _number(facts, "rows_failed")
-    found = outlook(now_s, deadline_at_s, left, speed.known_per_s(at_s))
+    least_s = RISK_SHARE * max(0.0, (deadline_at_s or now_s) - now_s)
+    rate, observed_s = speed.over(at_s, max(WINDOW_S, least_s))
+    found = outlook(now_s, deadline_at_s, left, None if speed.known_per_s(at_s) is None else rate)
     ends_at_s = None if found.ends_at_s is None else round(found.ends_at_s, 1)
-    left_s = (deadline_at_s or now_s) - now_s
-    lasts = speed.risk_lasts(at_s, bool(found.at_risk), RISK_SHARE * max(0.0, left_s))
-    return {"projected_end_s": ends_at_s, "deadline_at_risk": found.at_risk if lasts or not found.at_risk else None}
+    risk = None if found.at_risk and observed_s < least_s else found.at_risk
+    return {"projected_end_s": ends_at_s, "deadline_at_risk": risk}
 
 
 def _number(facts: dict[str, object], name: str) -> int:

@@ -212,8 +212,8 @@ def onset_s(kind: str, figures: ReportFigures, rows: int = 0) -> float | None:
     """Return the Unix time since which rows fail by this kind; None if they may have failed from the beginning.
 
     Of n rows, m of them since the first failure, c failed ones that lie in the input by chance are all among those m
-    with the probability C(m, c) / C(n, c), which is at most (m / n) ** c. An input may be sorted, so an onset alone does
-    not tell whose fault it is. ``rows``: rows that failed by this kind, as the attempts of one row fail together;
+    with the probability C(m, c) / C(n, c), which is at most (m / n) ** c. An input may be sorted, so an onset alone
+    does not tell whose fault it is. ``rows``: rows that failed by this kind, as the attempts of one row fail together;
     0: not known, then each failed attempt counts.
     """
     found = figures.failures.get(kind)
@@ -230,9 +230,9 @@ def _since(kind: str, since_s: float, before: int, facts: dict[str, Any], advice
     alive = facts["outcome"] in ("running", "detached")
     first = f"`cortex drain {job}`, and " if alive else ""
     return (
-        f"The first was at {clock(since_s)}, after {before:,} answers or more. Compare a row that failed with one that was "
-        f"answered (`cortex inspect {job} --failed`, `cortex inspect {job} ROW`). Where their prompts are of the same "
-        f"form, the provider or a gateway before it fails good rows: {first}when it is well, "
+        f"The first was at {clock(since_s)}, after {before:,} answers or more. Compare a row that failed with one that "
+        f"was answered (`cortex inspect {job} --failed`, `cortex inspect {job} ROW`). Where their prompts are of the "
+        f"same form, the provider or a gateway before it fails good rows: {first}when it is well, "
         f"`cortex retry {job} --kind {kind}`. Where these rows are faulty themselves: {advice}."
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
 from actors.monitoring.throughput import (
     RESULTS_MIN,
     RISK_SHARE,
+    SAMPLES,
     STILL_S,
     SURE_S,
     WINDOW_S,
@@ -82,7 +84,7 @@ def test_a_job_without_a_result_yet_puts_no_deadline_at_risk(seen, at_s, risk):
 
 @pytest.mark.parametrize("left_s", [5.0, 3_600.0, 6 * 3_600.0])
 @pytest.mark.parametrize("pace_s", [math.inf, 15.0])  # it stands still; it is slow
-def test_a_risk_is_told_once_it_has_lasted_for_a_share_of_the_time_left(left_s: float, pace_s: float) -> None:
+def test_a_risk_is_told_once_a_share_of_the_time_left_was_observed(left_s: float, pace_s: float) -> None:
     """Twenty seconds after the start, six hours ahead of its deadline, no job can be told to miss it."""
     facts = {"rows_expected": 100_000, "rows_succeeded": 0, "rows_failed": 0, "deadline_at_s": left_s}
     speed, told_s = ThroughputEstimator(), None
@@ -98,6 +100,33 @@ def test_a_risk_is_told_once_it_has_lasted_for_a_share_of_the_time_left(left_s: 
     speed.saw(told_s + 1.5, 99_000)
     again = forecast(speed, facts | {"deadline_at_s": left_s * 1e9}, told_s + 1.5, 0.0)["deadline_at_risk"]
     assert again is not True
+
+
+@pytest.mark.parametrize(
+    ("share", "burst_s", "told", "least"),
+    [(0.9, 0, True, 0.9), (0.7, 60, True, 0.95), (0.9, 60, True, 0.7), (1.4, 0, False, 0.99), (1.4, 60, False, 0.9)],
+)
+def test_a_steady_job_is_told_to_miss_its_deadline_by_its_rate_and_not_by_its_bursts(
+    share: float, burst_s: int, told: bool, least: float
+) -> None:
+    """``share``: rate, as a share of the one needed from the beginning, a row a second. A risk that had to last without a
+    break was told after more than two hours."""
+    chance, whole_s, done, answers = random.Random(1), 4 * 3_600, 0, []
+    speed, facts = ThroughputEstimator(), {"rows_expected": whole_s, "rows_failed": 0, "deadline_at_s": float(whole_s)}
+    for at_s in range(whole_s):
+        if burst_s:
+            done += round(share * burst_s) if at_s % burst_s == 0 else 0
+        else:
+            done += sum(chance.random() < share / 4 for _ in range(4))
+        speed.saw(at_s, done)
+        if done >= whole_s:
+            break
+        if at_s % 2 == 0:
+            answers.append(forecast(speed, facts | {"rows_succeeded": done}, at_s, float(at_s))["deadline_at_risk"])
+    assert answers.count(told) >= least * len(answers)
+    if told:
+        assert 2 * answers.index(True) <= 0.02 * whole_s, "soon"
+    assert len(speed._long) <= SAMPLES + 5
 
 
 @pytest.mark.parametrize(
