@@ -61,8 +61,8 @@ class LostHeads:
 
 
 def _head_error(cluster: str) -> str:
-    """Return why the head of a cluster cannot be reached; empty if it answers. Waits for ``HEAD_S`` at most: a lookup of
-    a name cannot be given a bound, so a thread that does not hold up the end of the process asks."""
+    """Return why the head of a cluster cannot be reached; empty if it answers. Waits for ``HEAD_S`` at most: a
+    lookup of a name cannot be given a bound, so a thread that does not hold up the end of the process asks."""
     from actors.cluster.bootstrap import checked_address
 
     errors: list[str] = []
