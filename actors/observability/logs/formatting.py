@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -143,17 +144,17 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
     Cortex as a library sets up its own logging. Raises ``LogSettingsError``.
 
     ``always``: fields of every line of JSON (``envelope``). Lines of text at the default level leave out records of
-    ``TOLD`` events.
+    ``TOLD`` events; lines of JSON where no form was asked for leave out those of ``COUNTED``.
     """
-    asked = level
+    asked, asked_form = level, form
     form, number = checked(form, level, (stream or sys.stderr).isatty())
     _envelope.clear()
     _envelope.update(always or {})
     handler = logging.StreamHandler(stream) if stream is not None else _StderrHandler()
     handler.setFormatter(LogFormatter(form))
     handler.setLevel(number)
-    if form == "text" and not asked:
-        handler.addFilter(_untold)
+    if not asked and (form == "text" or not asked_form):
+        handler.addFilter(partial(_is_of_others, TOLD if form == "text" else COUNTED))
     setattr(handler, _MARK, True)
     others, ours = logging.getLogger(), logging.getLogger(OURS)
     for logger in (others, ours):
@@ -168,10 +169,12 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
 
 TOLD: Final = frozenset({"job.blocked", "job.broken", "job.ended", "job.rows_failing"})
 """Events that the command which runs the job tells in words of its own."""
+COUNTED: Final = frozenset({"job.rows_failing"})
+"""Events that its progress and its last lines, which are text unless JSON was asked for, count."""
 
 
-def _untold(record: logging.LogRecord) -> bool:
-    return getattr(record, FIELDS, {}).get("event") not in TOLD
+def _is_of_others(events: frozenset[str], record: logging.LogRecord) -> bool:
+    return getattr(record, FIELDS, {}).get("event") not in events
 
 
 def form_here() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -118,6 +119,23 @@ def test_no_key_stands_in_a_line_whoever_writes_it(written):
 )  # fmt: skip
 def test_what_is_meant_where_nothing_is_said(form, level, terminal, expected):
     assert checked(form, level, terminal) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "level", "told"),
+    [
+        ("", "", ["job.waits", "job.blocked"]), ("text", "", ["job.waits"]),
+        ("json", "", ["job.rows_failing", "job.waits", "job.blocked"]),
+        ("", "warning", ["job.rows_failing", "job.waits", "job.blocked"]),
+        ("text", "warning", ["job.rows_failing", "job.waits", "job.blocked"]),
+    ],
+)  # fmt: skip
+def test_what_the_lines_of_a_command_count_is_logged_only_where_that_was_asked_for(written, form, level, told):
+    stream = io.StringIO()
+    begin(form, level, None, stream)
+    for event in ("job.rows_failing", "job.waits", "job.blocked"):
+        logging.getLogger("cortex.job").warning(**log_arguments(event, event=event))
+    assert re.findall(r"job\.[a-z_]+", re.sub(r'"event":"[^"]*"|event=\S+', "", stream.getvalue())) == told
 
 
 @pytest.mark.parametrize(("form", "level", "told"), [("xml", "", "--log-format xml"), ("", "loud", "--log-level loud")])
