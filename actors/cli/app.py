@@ -271,19 +271,24 @@ def inspect(
         str, typer.Argument(help="a goal's number, a call, a custom_id; or goal:N, call:ID, row:ID", metavar="GOAL")
     ] = "",
     failed: Annotated[
-        bool, typer.Option("--failed", help="list the goals and rows that failed; more than N by kind and message")
+        bool,
+        typer.Option("--failed", help="list the goals and rows that failed; on a terminal more than N as --grouped"),
+    ] = False,
+    grouped: Annotated[
+        bool, typer.Option("--grouped", help="with --failed: a line for each kind and message, wherever it is printed")
     ] = False,
     at: Annotated[int | None, typer.Option("--at", help="show the state after this turn", metavar="SEQ")] = None,
     first: Annotated[int, typer.Option("--from", help="first turn to show (default: the last N)", metavar="SEQ")] = 0,
     count: Annotated[
-        int, typer.Option("--count", help="number of turns, or of failures, to show", metavar="N", min=1)
+        int, typer.Option("--count", help="number of turns to show, or of failures on a terminal", metavar="N", min=1)
     ] = 40,
 ) -> int:  # fmt: skip
     """Show the turns of a job; or the history of one goal, with reasons; or the state after a turn."""
     from actors.cli.inspection.show import ShowOptions
     from actors.cli.inspection.show import inspect as show
 
-    return show(ShowOptions(job=job, subject=subject, failed=failed, at=at, first=first, count=count), options)
+    wanted = ShowOptions(job=job, subject=subject, failed=failed, at=at, first=first, count=count, grouped=grouped)
+    return show(wanted, options)
 
 
 @app.command()

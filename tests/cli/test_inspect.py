@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from actors.cli.inspection import show
 from actors.journal.journal import Journal, StateFolder
 from cortex.journal import codec
 from cortex.state import events
@@ -293,7 +296,7 @@ def test_a_name_that_may_be_two_things_is_said(cortex):
     cortex("inspect", "two", "--failed", "2").refused("--failed")
 
 
-def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_is_taken(cortex):
+def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_is_taken(cortex, monkeypatch):
     Path("rows.csv").write_text("text\na\nb\nc\n")
     assert cortex("batch", "rows.csv", "-o", "out.jsonl", "--prompt", "Say {{text}}", *SIM, "--job", "t").code == 0
     assert _story(cortex, "t", 2)["goal"]["row"] == "2"
@@ -304,9 +307,17 @@ def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_i
     assert "`cortex inspect mal goal:N` shows" in listed.err
     for line in listed.out.splitlines():
         assert cortex("inspect", "mal", line.split()[0]).code == 0, line
-    grouped = cortex("inspect", "mal", "--failed", "--count", 2)
+        assert re.fullmatch(r"goal:\d +row \d +turn +\d+   1 attempts  refused: .*", line), line
+    assert cortex("inspect", "mal", "--failed", "--count", 2).out == listed.out, "for a program, a line each"
+    grouped = cortex("inspect", "mal", "--failed", "--grouped")
     assert len(grouped.out.splitlines()) == 1 and "e.g. row " in grouped.out
-    assert "--count 3 lists all" in grouped.err
+    assert "a pipe without --grouped lists all" in grouped.err
+    monkeypatch.setattr(show, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert len(cortex("inspect", "mal", "--failed").out.splitlines()) == 3
+    many = cortex("inspect", "mal", "--failed", "--count", 2)
+    assert many.out == grouped.out and "--count 3, or a pipe, lists all" in many.err
+    cortex("inspect", "mal", "--grouped").refused("give it with --failed")
+    cortex("inspect", "mal", "--failed", "--grouped", "--json").refused("without --json")
 
 
 def test_a_row_that_was_refused_says_so(cortex):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from contextlib import closing, suppress
 from itertools import islice
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.inspection.failure_groups import FailureList
+from actors.cli.inspection.failure_groups import FailureList, line_of
 from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import details, heading
 from actors.cli.jobs.causes import see_cause
@@ -41,12 +42,15 @@ class ShowOptions(msgspec.Struct, kw_only=True):
     at: int | None = None
     first: int = 0
     count: int = 40
+    grouped: bool = False
 
 
 def inspect(wanted: ShowOptions, options: Options) -> int:
     """Run ``cortex inspect`` and return the exit code."""
     if wanted.failed and (wanted.subject or wanted.at is not None):
         raise CommandError("--failed lists what failed: give no goal and no --at with it")
+    if wanted.grouped and (not wanted.failed or options.as_json):
+        raise CommandError("--grouped is a form of the text of --failed: give it with --failed, without --json")
     folder, wanted = named_folder(options), _of_child(wanted)
     source = folder.journal(wanted.job)
     try:
@@ -218,21 +222,25 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         print_error(
             f"the program of {wanted.job} has changed since, or is gone: only data of the journal is shown"
         )
-    found = FailureList(wanted.count)
-    for each in failures_of(source, span):
-        if options.as_json:
+    if options.as_json:
+        for each in failures_of(source, span):
             print(msgspec.json.encode(each).decode())
-        else:
-            found.take(each)
-    if not options.as_json:
-        for line in found.lines():
-            print(one_line(line))
-        text = f"{found.count:,} failed of the goals and rows of {wanted.job}"
-        command = advised(folder, "inspect", wanted.job)
-        if found.grouped:
-            text += f", by kind and message, with the first and the last time: `{command} ROW` or `{command} goal:N` "
-            text += f"shows the history of one; --count {found.count} lists all, --json too"
-        elif found.count:
-            text += f": `{command} goal:N` shows the history of a goal"
-        print_error("; ".join(filter(None, (text, _unreadable(folder, wanted.job)))))
+        return COMPLETE
+    found = FailureList(0 if wanted.grouped else wanted.count)
+    in_pipe = not wanted.grouped and not sys.stdout.isatty()  # a program that counts or searches lines gets each
+    for each in failures_of(source, span):
+        if in_pipe:
+            print(one_line(line_of(each)))
+        found.take(each)
+    text = f"{found.count:,} failed of the goals and rows of {wanted.job}"
+    command = advised(folder, "inspect", wanted.job)
+    for line in () if in_pipe else found.lines():
+        print(one_line(line))
+    if found.grouped and not in_pipe:
+        lists = "a pipe without --grouped" if wanted.grouped else f"--count {found.count}, or a pipe,"
+        text += f", by kind and message, with the first and the last time: `{command} ROW` or `{command} goal:N` "
+        text += f"shows the history of one; {lists} lists all, --json too"
+    elif found.count:
+        text += f": `{command} goal:N` shows the history of a goal"
+    print_error("; ".join(filter(None, (text, _unreadable(folder, wanted.job)))))
     return COMPLETE

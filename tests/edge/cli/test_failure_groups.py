@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.cli.inspection import failure_groups
-from actors.cli.inspection.failure_groups import FailureList
+from actors.cli.inspection.failure_groups import FailureList, line_of
 from actors.common.units import clock
 
 AT_S = 1_790_000_000.0
@@ -38,6 +38,33 @@ def test_many_are_grouped_the_largest_first_with_first_and_last_time_and_an_exam
     assert first.split()[0] == "300" and f"{clock(AT_S + 100)} to {clock(AT_S + 399)}" in first
     assert "e.g. row r100" in first and first.endswith("rejected: messages.100: empty (req_100a)")
     assert last.split()[0] == "3" and last.endswith("cut: at its bound")
+
+
+def test_a_program_gets_the_columns_that_it_knows() -> None:
+    assert line_of(_failure(7)) == f"{'goal:7':<12} {'row r7':<20} turn       7   1 attempts  rejected: bad"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "HTTP {}", "HTTP/1.1 {} for req_9", "HTTP Error {}", "http{}", "status {}", "status_code={}", "status code: {}", '"code": {},',
+        "Error code: {} - overloaded", "the provider answered with status {} and no explanation", "{} Server Error: busy for url",
+        "Server error '{} Service Unavailable' for url 'http://10.0.0.1:80/'", "{} Bad Gateway", "[Errno {}] fault", "exit status {}",
+    ],
+)  # fmt: skip
+def test_messages_of_two_statuses_are_two_groups_and_of_two_rows_one(form: str) -> None:
+    one, two = form.format(429), form.format(503)
+    assert len(_listed(0, _failure(1, message=one), _failure(2, message=two))) == 2
+    rows = [_failure(n, message=f"row {n} (req_{n}): {one}") for n in (1, 2, 429, 503)]
+    assert len(_listed(0, *rows)) == 1
+
+
+def test_a_status_beside_the_message_makes_a_group_and_is_shown() -> None:
+    failures = [_failure(n, message="try again later") for n in (1, 2)]
+    for each, status in zip(failures, (429, 529), strict=True):
+        each["failure"]["status"] = status
+    one, two = _listed(0, *failures)
+    assert one.endswith("try again later (HTTP 429)") and two.endswith("(HTTP 529)")
 
 
 def test_messages_of_all_kinds_take_no_more_than_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
