@@ -176,7 +176,7 @@ def finish(k: State, out: Out) -> None:
         share.probing = sum(flight.route == place and flight.probe for flight in out_there.values())
     for key, task in list(k.errands.items()):
         if k.outcome == "partial" and (task.due_at_s or (task.item and not task.abandoned)):
-            if not task.due_at_s:  # a reading may be repeated, and is when the job continues: else nobody reads its item
+            if not task.due_at_s:  # a reading may be repeated, and is when the job goes on: else nobody reads its item
                 out.append(commands.AbandonAttempt(task.goal, task.attempt))
             k.goals[task.goal].due_at_s, task.due_at_s = NEVER, HELD
             continue
