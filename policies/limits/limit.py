@@ -47,6 +47,8 @@ MOSTLY: Final = 0.5
 """Share of a call's charge beyond which it is mostly input: below it, pacing by input would correct too much."""
 USED: Final = 0.9
 """Share of a rate that must be in use for the rate to count as the binding bound."""
+TICK_S: Final = 1e-6
+"""Duration of an answer that came before the clock had moved on, in seconds: shorter than any."""
 STEP_MAX_S: Final = 2.0
 """Seconds; a longer gap between two reports counts as this long, because an idle pool tried nothing."""
 
@@ -265,16 +267,16 @@ def _proven(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
 
 def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     load, probing = limit.load, limit.probing
-    accepted = sample.begun - sample.throttled
-    probing.accepted += accepted
+    accepted = sample.begun - sample.throttled  # below 0 for calls that an earlier report began, and counted
+    probing.accepted = max(probing.accepted + accepted, 0)  # where the count has begun anew since then, too
     probing.refused += sample.throttled
     if probing.episode:
         probing.late -= accepted
-    limit.charged.pending += accepted
+    limit.charged.pending = max(limit.charged.pending + accepted, 0.0)
     keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # unbiased for any interval between two reports
-    load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
+    load.accepted_per_s = keep * max(load.accepted_per_s + accepted / RATE_MEMORY_S, 0.0)
     keep = STEADY_MEMORY_S / (STEADY_MEMORY_S + elapsed_s)
-    load.steady_per_s = keep * (load.steady_per_s + accepted / STEADY_MEMORY_S)
+    load.steady_per_s = keep * max(load.steady_per_s + accepted / STEADY_MEMORY_S, 0.0)
     strays.count(probing.strays, accepted, sample.throttled)
     keep = math.exp(-elapsed_s / HEALTH_MEMORY_S)
     load.bad = keep * load.bad + sample.unwell
@@ -417,7 +419,8 @@ def _follow_queue(
 ) -> tuple[float, QuickAnswers]:
     """Return the concurrency that the search for a queue asks for, and what it finds of quick answers."""
     before, least = limit.probing.concurrency, float(policy.start)
-    told = sample.samples, sample.prompts
+    # Where a clock has ticks of 16 ms (Windows, https://docs.python.org/3/library/time.html), answers may take none.
+    told = tuple((max(seconds, TICK_S), tokens) for seconds, tokens in sample.samples), sample.prompts
     quick = queueing.is_quick(queue, limit.at_s, before, *told, limit.load.latency_s)
     if quick:
         return max(before, least), quick
@@ -532,7 +535,7 @@ def _least(one: float, other: float) -> float:
 
 def adopt(limit: PoolLimit, at_s: float) -> None:
     """Continue a state that comes from another clock (an earlier scheduler): its latest observation counts as made at
-    `at_s`.
+    `at_s`. Counts below 0 of an earlier release become 0.
     """
     by_s = at_s - limit.at_s
     limit.at_s += by_s
@@ -541,6 +544,10 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     if limit.queue is not None:
         queueing.shift(limit.queue, by_s)
     probing = limit.probing
+    load = limit.load
+    load.accepted_per_s, load.steady_per_s = max(load.accepted_per_s, 0.0), max(load.steady_per_s, 0.0)
+    probing.accepted, limit.charged.pending = max(probing.accepted, 0), max(limit.charged.pending, 0.0)
+    strays.mend(probing.strays)
     probing.empty_at_s += by_s
     probing.bound_at_s += by_s
     probing.strays.block_at_s += by_s

@@ -100,15 +100,32 @@ class Strays(msgspec.Struct, array_like=True):
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
-    """Count calls of a report."""
+    """Count calls of a report.
+
+    Args:
+        strays: State, changed.
+        accepted: Calls begun less those refused: below 0 for calls that an earlier report began. No count falls below
+            0, since such calls may have been counted in an earlier block, or before a check.
+        refused: Calls refused.
+    """
     if strays.climbs or strays.checked:
-        strays.block_accepted += accepted
+        strays.block_accepted = max(strays.block_accepted + accepted, 0)
         strays.block_refused += refused
     else:
-        strays.accepted += accepted
+        strays.accepted = max(strays.accepted + accepted, 0)
         strays.refused += refused
-        strays.fell_accepted += accepted
+        strays.fell_accepted = max(strays.fell_accepted + accepted, 0)
         strays.fell_refused += refused
+
+
+def mend(strays: Strays) -> None:
+    """Set what an earlier release counted below 0 to 0: `count` did so, and every report of a climb failed of it."""
+    for name in (
+        "accepted", "fell_accepted", "block_accepted", "block_before", "latest", "fell_from", "lasting", "sustained",
+        "level", "target",
+    ):  # fmt: skip
+        value = getattr(strays, name)
+        setattr(strays, name, max(value, type(value)()))
 
 
 def falls(policy: LimitPolicy, strays: Strays, mean: float, sure: bool, empty_at_s: float, at_s: float) -> bool:
