@@ -65,9 +65,6 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     root at once."""
     agree: float = 0.1
     """Relative difference within which two estimates agree, beyond one and a half calls of chance."""
-    agreeing_calls: int = 6
-    """Calls from which estimates can agree for the first time: with fewer, one and a half calls of chance are more than
-    a quarter."""
     doubt_every: int = 8
     """Number of settled estimates until the rate is doubted again."""
     doubt_s: float = 20.0

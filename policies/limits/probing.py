@@ -15,7 +15,8 @@ When the silence ends every count is in, however late a reporter was.
 **Concurrency** is the first hypothesis, and the cheaper to test: at half of the refused concurrency nothing must be
 refused. If there is a refusal at once, and again at half of that, concurrency is not what was refused. Otherwise the
 concurrency grows back as in CUBIC (RFC 9438): fast while far below the refused value, flat near it, faster and faster
-beyond it. Well beyond it the former limit counts as gone, and slow start begins again.
+beyond it. Well beyond it the former limit counts as gone, and slow start begins again. Calls that are refused although
+one at a time is sent are refused by a rate.
 
 **Rate.** Between two refusals a bucket went from empty to empty, so the calls accepted in between, divided by the time
 in between, *are* its refill, whatever its capacity. The pool is paced at exactly that rate. The second of silence has
@@ -38,7 +39,9 @@ had been found before (`FoundLimit`), so it holds again after them, without a se
 anything was known, in which nothing was accepted, the search begins anew, once.
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
-refusal of the last probe: 1 % at most, at any rate.
+refusal of the last probe: 1 %, once a limit has settled. Slow buckets that nothing tells of settle late, some never:
+simulated for an hour with eight seeds, of the calls after 20 minutes 0.5 % are refused at 10 a minute, 5 % at 20,
+40 % at 15, and 24 % at 6 that four holders share.
 """
 
 from __future__ import annotations
@@ -320,6 +323,7 @@ def _allowed(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float:
 def _begin_climb(
     policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, target: float, at_s: float, sure: bool = True
 ) -> None:
+    target = max(target, policy.least_per_s)  # each block takes time in which its calls are due
     independent.climb(probing.strays, rate, target, at_s, sure)
     _pace_at(policy, probing, load, probing.strays.level, False)
     probing.doubting = False
@@ -506,6 +510,8 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
         _believe(policy, probing, load)
         return
     probing.doubting = False
+    if probing.mode is ProbeMode.CONCURRENCY and probing.concurrency < 2 and probing.under_way <= 1 and mean:
+        return _pace_at(policy, probing, load, mean, False)  # there is no concurrency below one
     if probing.mode is ProbeMode.SLOW_START:
         at_once = True
         if probing.accepted >= policy.calls_sure * max(probing.strikes, 1):
@@ -538,10 +544,7 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
 def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
     agree = policy.agree + 1.5 / max(probing.accepted, 1)
     settled = abs(mean / probing.rate - 1) < agree
-    if settled and not probing.settled and probing.accepted < policy.agreeing_calls:
-        settled = False  # nearly any two rates agree
-    else:
-        probing.strikes = 0 if settled else probing.strikes + 1
+    probing.strikes = 0 if settled else probing.strikes + 1
     if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
         probing.strikes = 1
         _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.trial_cut, policy.trial_return_s)

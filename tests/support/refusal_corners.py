@@ -287,6 +287,34 @@ def used_and_throttled(corner: Bucket, seeds: Sequence[int] = SEEDS) -> tuple[fl
     return mean(used), mean(throttled)
 
 
+class SlowBucket(msgspec.Struct, frozen=True):
+    """Bucket of a minute's calls that only refusals tell of, without Retry-After."""
+
+    calls_a_minute: float
+    nodes: int = 1
+    """Jobs that share the limit; each paces its own part."""
+    latency_s: float = 2.0
+
+    def __str__(self) -> str:
+        return f"{self.calls_a_minute:g}/min of a minute, calls of {self.latency_s:g} s, nodes {self.nodes}"
+
+
+SLOW_SEEDS: Final = tuple(range(11, 19))
+"""Seeds of the runs of a slow bucket: in few of them the search goes wrong."""
+
+
+def slow(corner: SlowBucket, seeds: Sequence[int] = SLOW_SEEDS) -> tuple[float, float]:
+    """Return the share of the limit that was used in the last 40 of 60 minutes, and the share of calls refused."""
+    allowed = corner.calls_a_minute / 60
+    provider = Provider(requests_per_s=allowed, latency_s=corner.latency_s, retry_after=False)
+    taken = refused = 0
+    for seed in seeds:
+        seconds = Pool(provider, seed=seed, nodes=corner.nodes).run(3_600).seconds[1_200:3_600]
+        taken += sum(second.accepted for second in seconds)
+        refused += sum(second.throttled for second in seconds)
+    return taken / (len(seeds) * 2_400 * allowed), refused / max(taken + refused, 1)
+
+
 def figure(corner: Storm | Share | Bucket, seeds: Sequence[int] = SEEDS) -> tuple[float, str]:
     """Return what the corner reaches, and its line. Throttled requests beyond 2 % count tenfold."""
     if isinstance(corner, Bucket):

@@ -263,7 +263,8 @@ def found(**told: Any) -> Probing:
         ({"cut": 0.5, "return_s": 8.0, "concurrency": 50.0}, ProbeMode.CONCURRENCY, 45.0, 0),  # it had grown back
         ({"cut": 0.5, "return_s": 8.0, "concurrency": 31.0}, ProbeMode.CONCURRENCY, 15.5, 1),  # it had not
         ({"concurrency": 6.0}, ProbeMode.CONCURRENCY, 5.0, 0),  # a permit less at least
-        ({"concurrency": 1.0}, ProbeMode.CONCURRENCY, 1.0, 0),  # but one
+        ({"concurrency": 1.0, "under_way": 2}, ProbeMode.CONCURRENCY, 1.0, 0),  # but one
+        ({"concurrency": 1.0}, ProbeMode.RATE, 1.0, 0),  # a single call is refused by no limit on calls at once
         ({"doubting": True, "clock_s": 9.0, "rate": 50.0}, ProbeMode.RATE, 60.0, 0),
         ({"doubting": True, "clock_s": 22.0, "rate": 50.0}, ProbeMode.CONCURRENCY, 57.6, 0),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusal_corners import Bucket, Share, Storm, figure, used_and_throttled
+from tests.support.refusal_corners import Bucket, Share, SlowBucket, Storm, figure, slow, used_and_throttled
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,17 @@ def test_a_guess_that_a_storm_left_does_not_hold(storm: Storm) -> None:
 def test_after_a_storm_from_the_first_second_the_search_begins_anew(storm: Storm) -> None:
     reached, line = figure(storm)
     assert reached >= 0.9, line
+
+
+@pytest.mark.parametrize(
+    ("bucket", "most"),
+    [  # before a search was begun anew after storms: 0.4, 53.7 and 36.2 %
+        (SlowBucket(10), 0.01),
+        (SlowBucket(20), 0.1),
+        (SlowBucket(6, nodes=4), 0.3),
+    ],
+    ids=str,
+)
+def test_a_bucket_of_few_calls_a_minute_that_nothing_tells_of_is_found(bucket: SlowBucket, most: float) -> None:
+    used, refused = slow(bucket)
+    assert used >= 0.85 and refused <= most, f"used {used:.3f}, refused {refused:.4f}"

@@ -9,11 +9,10 @@ import itertools
 import msgspec
 import pytest
 
-from policies.limits import probing as search
 from policies.limits import strays
 from policies.limits.limit import allowance, new
 from policies.limits.limit_policy import LimitPolicy
-from policies.limits.probing import PoolLoad, ProbeMode, Probing
+from policies.limits.probing import ProbeMode, Probing
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 
@@ -219,12 +218,3 @@ def test_one_call_follows_a_silence_at_once_unless_calls_are_still_paid_for(
     limit.probing = Probing(20.0, mode=ProbeMode.RATE, rate=0.125, barren=barren, lent=lent, since_s=10.0)
     allowed = allowance(POLICY, limit, 100.0)
     assert (allowed.concurrency == 1 and allowed.requests_per_s == 1.0) is at_once
-
-
-@pytest.mark.parametrize(("accepted", "settled"), [(1, False), (5, False), (6, True), (30, True)])
-def test_two_rates_counted_from_few_calls_do_not_agree(accepted: int, settled: bool) -> None:
-    state = Probing(20.0, mode=ProbeMode.RATE, rate=1.0, undoubted=3, episode=True, accepted=accepted)
-    state.since_s, state.empty_at_s = 100.0, 100.0 + accepted
-    search.judge(POLICY, state, PoolLoad(latency_s=0.5), state.empty_at_s + 1.0)
-    assert state.mode is ProbeMode.RATE
-    assert (state.settled, state.strikes) == (settled, 0)
