@@ -93,10 +93,10 @@ def wrong(value: Any, name: str = "limit") -> Iterator[str]:
     if isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
             yield from wrong(getattr(value, field), f"{name}.{field}")
-    elif isinstance(value, (int, float)) and not math.isfinite(value):
-        yield f"{name} is {value}"
-    elif name.startswith(COUNTED) and not name.endswith(".late") and isinstance(value, (int, float)) and value < 0:
-        yield f"{name} is {value}"
+    elif isinstance(value, (int, float)):
+        counted = name.startswith(COUNTED) and not name.endswith(".late")
+        if not math.isfinite(value) or (counted and value < 0):
+            yield f"{name} is {value}"
 
 
 @given(weathers=WEATHERS, seed=st.integers(0, 10_000), queues=st.booleans(), headers=st.booleans())
