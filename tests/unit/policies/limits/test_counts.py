@@ -117,8 +117,9 @@ def test_no_interleaving_of_reports_fails_or_makes_a_count_negative(
 )
 def test_a_call_that_is_refused_a_report_after_it_began_counts_once(calls_a_minute: int, nodes: int, seed: int) -> None:
     """Buckets of about one call, whose climbs begin between the two reports."""
-    bucket = {"requests_per_s": calls_a_minute / 60, "capacity_s": 10, "latency_s": 1.0 if nodes == 1 else 2.0}
-    pool = Pool(Provider(retry_after=False, **bucket), seed=seed, nodes=nodes).run(60)
+    latency_s = 1.0 if nodes == 1 else 2.0
+    provider = Provider(requests_per_s=calls_a_minute / 60, capacity_s=10, latency_s=latency_s, retry_after=False)
+    pool = Pool(provider, seed=seed, nodes=nodes).run(60)
     assert not list(wrong(pool.limit))
 
 
@@ -142,7 +143,8 @@ def test_answers_that_take_no_time_by_the_clock_are_no_error() -> None:
     limit = new(POLICY, queues=True)
     for turn in range(200):
         at_once = tuple((0.0 if turn < 9 else 0.3, 40) for _ in range(4))
-        told = {"samples": at_once, "prompts": (9,) * 4}
-        counts = UsageSample(begun=4, answered=4, latency_s=1.2, in_flight=4, binding=True, **told)
+        counts = UsageSample(
+            begun=4, answered=4, latency_s=1.2, in_flight=4, binding=True, samples=at_once, prompts=(9,) * 4
+        )
         observe(POLICY, limit, 1_000.0 + turn, counts)
     assert not list(wrong(limit))
