@@ -39,6 +39,9 @@ TOLD_S = 3 * 86_400
 default (``actors.observability.metrics.job_ends.KEPT_S``); this bounds what ``cortex metrics --keep`` can make of it."""
 STANDS = "1d"
 """Longest time for which an alert about a lost job fires: from one evening over the next morning."""
+LATER_S = 300
+"""Seconds after an end from which progress is that of a later run, whoever tells it: longer than a lease of a channel that is
+cut off, and than the difference of two clocks that are kept."""
 NOTICED = "30m"
 """Time within which a loss has to be noticed. Who begins to scrape `cortex metrics` hears nothing of jobs of before, whose
 ends may be told by nobody any more; nor who starts Prometheus again after hours."""
@@ -49,11 +52,14 @@ JOB_OF_IT = "`cortex jobs` lists the jobs that run, and `cortex status JOB` says
 
 def _ended(*matchers: str) -> str:
     """Return the query of jobs that have ended so at last, seconds ago, and do not go on. Of a job that was cancelled at rest,
-    or that goes on elsewhere, a standing cortex still tells the end before. Each run has progressed from its first turn on,
-    and by its last one."""
+    or that went on elsewhere, a standing cortex still tells the end before, also when that run is over and nothing tells of its
+    end. A run progresses with its first turn, and not after its last one; but a killed one may have shown progress that is in
+    no journal, and its shards go on a while, so that of a run that is over only progress by ``LATER_S`` later counts."""
     ends = level(ENDED, *matchers, labels=(*JOB, "cortex_outcome", "cortex_cause"))
     job, goes_on = ", ".join(JOB), f"({by('max', JOB, PROGRESSED)} > {level(ENDED)})"
-    return f"(time() - ({ends} >= on ({job}) group_left () {level(ENDED)} unless on ({job}) {goes_on})) < {TOLD_S}"
+    went_on = f"({by('max', JOB, _seen(STANDS))} > {level(ENDED)} + {LATER_S})"
+    latest = f"{ends} >= on ({job}) group_left () {level(ENDED)}"
+    return f"(time() - ({latest} unless on ({job}) {goes_on} unless on ({job}) {went_on})) < {TOLD_S}"
 
 
 def _at_end(*matchers: str) -> str:

@@ -203,6 +203,11 @@ def _goes_on_apart(world: World) -> None:
     world.job.goes_on()
 
 
+def _apart_to_the_end(ray: bool) -> World:
+    """A job that has half an hour of work left at the incident. Nothing tells of ends outside its cluster."""
+    return World(ray, jobs=[Job(rows=60_000)])
+
+
 def _retried_apart(world: World) -> None:
     """In a process of its own, in which every row succeeds within a scrape."""
     world.job.leaves()
@@ -328,6 +333,7 @@ INCIDENTS: dict[str, list[Incident]] = {
         Incident(_ends("failed", "failed"), 10 * MINUTE, MINUTE, _resume, MINUTE),
         Incident(_ends("partial", "condemned"), 10 * MINUTE, MINUTE, _resume, MINUTE),
         Incident(_ends("partial", "cap"), 10 * MINUTE, MINUTE, _goes_on_apart, MINUTE, made=_beside, roads=(True,)),
+        Incident(_ends("partial", "cap"), 10 * MINUTE, MINUTE, _goes_on_apart, MINUTE, made=_apart_to_the_end, roads=(True,)),
     ],
     "CortexEndedWithFailures": [
         Incident(_ends_failing(0.3), 10 * MINUTE, MINUTE, _next_night, MINUTE),
@@ -404,6 +410,7 @@ def _moments(name: str, incident: Incident, ray: bool) -> dict[str, Any]:
                 "exp_samples": fires if incident.stands else [],
             },
             {"expr": only, "eval_time": f"{mended_s + incident.clears_s + SCRAPE_S}s", "exp_samples": []},
+            {"expr": only, "eval_time": f"{end_s}s", "exp_samples": []},
             {
                 "expr": ever, "eval_time": f"{end_s}s",
                 "exp_samples": [{"labels": f'{{alertname="{each}"}}', "value": 1} for each in sorted((name, *incident.also))],
