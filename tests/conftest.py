@@ -17,6 +17,7 @@ import importlib.util
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -55,6 +56,8 @@ def pytest_configure() -> None:
     """Before the first fixture, so that session fixtures and their processes see a clean environment too. Collection of
     tests creates a million objects and frees none: no garbage is searched meanwhile."""
     gc.disable()
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup: processes of the tests would inherit it
+        signal.signal(signal.SIGHUP, lambda *_: None)
     for name in list(os.environ):
         own = name.startswith(_SETTINGS) and name != "CORTEX_STARTED_BY"  # the mark of .ci/nothing_left.py
         if own or name.upper() in _ROADS:

@@ -74,7 +74,12 @@ def where(one: Object) -> str:
 
 
 def _said(schema: jsonschema.Draft202012Validator, one: Object) -> list[str]:
-    return [f"{where(one)}: {error.json_path}: {error.message[:300]}" for error in schema.iter_errors(one)]
+    return [f"{where(one)}: {error.json_path}: {_ends(error.message)}" for error in schema.iter_errors(one)]
+
+
+def _ends(text: str) -> str:
+    """Beginning and end of a message: the value comes first, and what is wrong with it last."""
+    return text if len(text) <= 300 else f"{text[:200]} … {text[-100:]}"
 
 
 @functools.cache
