@@ -23,6 +23,8 @@ RISK_SHARE = 0.01
 """Share of the time left to a deadline over which the rate is taken that puts it at risk: 36 s of an hour. A pause of
 some seconds, as at the start, puts no deadline at risk that is hours away; a slow job does, also if its replies come in
 bursts."""
+TOLD_SHARE = RISK_SHARE / 2
+"""Share of the time left that is observed before a risk is told: 9 s of half an hour, 108 s of six."""
 SAMPLES = 60
 """Samples kept of such a window."""
 RESULTS_MIN = 10
@@ -106,7 +108,7 @@ def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, ro
 
 def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
     """Return the projected end of a job, and whether its deadline is at risk, as facts; None if unknown. Both are by
-    the rate over ``RISK_SHARE`` of the time left, the last half minute at least.
+    the rate over ``RISK_SHARE`` of the time left, the last half minute at least; a risk after ``TOLD_SHARE`` of it.
 
     ``at_s``: time of the monotonic clock; ``now_s``: the same moment, in seconds since 1970.
     """
@@ -116,11 +118,11 @@ def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, 
         return {"projected_end_s": None, "deadline_at_risk": None}
     deadline_at_s = float(deadline) if isinstance(deadline, int | float) else None
     left = expected - _number(facts, "rows_succeeded") - _number(facts, "rows_failed")
-    least_s = RISK_SHARE * max(0.0, (deadline_at_s or now_s) - now_s)
-    rate, observed_s = speed.over(at_s, max(WINDOW_S, least_s))
+    remaining_s = max(0.0, (deadline_at_s or now_s) - now_s)
+    rate, observed_s = speed.over(at_s, max(WINDOW_S, RISK_SHARE * remaining_s))
     found = outlook(now_s, deadline_at_s, left, None if speed.known_per_s(at_s) is None else rate)
     ends_at_s = None if found.ends_at_s is None else round(found.ends_at_s, 1)
-    risk = None if found.at_risk and observed_s < least_s else found.at_risk
+    risk = None if found.at_risk and observed_s < TOLD_SHARE * remaining_s else found.at_risk
     return {"projected_end_s": ends_at_s, "deadline_at_risk": risk}
 
 

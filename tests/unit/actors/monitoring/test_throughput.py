@@ -9,10 +9,10 @@ import pytest
 
 from actors.monitoring.throughput import (
     RESULTS_MIN,
-    RISK_SHARE,
     SAMPLES,
     STILL_S,
     SURE_S,
+    TOLD_SHARE,
     WINDOW_S,
     ThroughputEstimator,
     forecast,
@@ -93,7 +93,7 @@ def test_a_risk_is_told_once_a_share_of_the_time_left_was_observed(left_s: float
         if forecast(speed, facts, at_s, float(at_s))["deadline_at_risk"]:
             told_s = at_s
             break
-    least_s = max(min(STILL_S, left_s), RISK_SHARE * left_s / (1 + RISK_SHARE))
+    least_s = max(min(STILL_S, left_s), TOLD_SHARE * left_s / (1 + TOLD_SHARE))
     assert told_s is not None and least_s <= told_s <= least_s + 2 + WINDOW_S
     speed.saw(told_s + 1, 99_000)
     assert forecast(speed, facts | {"rows_succeeded": 99_990}, told_s + 1, 0.0)["deadline_at_risk"] is False
