@@ -36,7 +36,7 @@ def double_grant_after_restart(patch: Patch) -> None:
     patch.setattr(leases, "_free", lambda state, pool: max(0, pool.allowed.concurrency - pool.in_use))
 
 
-@planted("a restarted scheduler is told what its predecessor granted last", 400006, likely=_again)
+@planted("a restarted scheduler is told what its predecessor granted last", 4985, likely=_again)
 def answers_to_overtaken_claims_heeded(patch: Patch) -> None:
     patch.setattr(lease.Lease, "_outdated", lambda self, grants: False)
 
