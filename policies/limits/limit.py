@@ -419,7 +419,7 @@ def _follow_queue(
 ) -> tuple[float, QuickAnswers]:
     """Return the concurrency that the search for a queue asks for, and what it finds of quick answers."""
     before, least = limit.probing.concurrency, float(policy.start)
-    # Where a clock has ticks of 16 ms (Windows, https://docs.python.org/3/library/time.html), answers may take none.
+    # Clocks with ticks of 16 ms (Windows, https://docs.python.org/3/library/time.html) measure none for some answers.
     told = tuple((max(seconds, TICK_S), tokens) for seconds, tokens in sample.samples), sample.prompts
     quick = queueing.is_quick(queue, limit.at_s, before, *told, limit.load.latency_s)
     if quick:
@@ -464,7 +464,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         requests_per_s = _least(requests_per_s, guess * free / strayed)
         concurrency = search.inside(policy, limit.load, requests_per_s)
         if probing.barren > 1 and not search.in_debt(policy, probing) and not probing.strays.climbs:
-            # One call follows each silence, at once: paced, it would come a second silence later.
+            # Call after a silence, at once: paced, it would come a second silence later.
             requests_per_s, concurrency = max(requests_per_s, 1 / policy.hold_s), 1.0
     elif probing.mode is ProbeMode.CONCURRENCY and limit.load.latency_s:
         # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
