@@ -32,13 +32,15 @@ class BranchLiveness:
         link.up = True
         self._links.look(link)
 
-    def renewed(self, link: BranchLink, incarnation: str) -> None:
+    def renewed(self, link: BranchLink, asked: str, incarnation: str) -> None:
         """Record which incarnation of the branch has answered: calls that an earlier incarnation held are lost.
 
-        An empty ``incarnation``: the known one is dead, and no other has answered yet.
+        ``asked``: the incarnation that was known when the question was sent. Where another has answered since, this
+        answer may be older than that one, and changes nothing: the next answer tells. An empty ``incarnation``: the
+        known one is dead, and no other has answered yet.
         """
         earlier = link.incarnation
-        if incarnation == earlier or incarnation in link.past:
+        if incarnation == earlier or earlier != asked or incarnation in link.past:
             return
         link.incarnation = incarnation
         if earlier:

@@ -119,6 +119,7 @@ class Dispatch:
 
     async def _meet(self, link: BranchLink) -> list[tuple[int, int]]:
         for _ in range(int(MEET_S / AWAY_S)):
+            asked = link.incarnation
             try:
                 async with asyncio.timeout(MEET_S):
                     incarnation, link.has_credential, keys, received = await link.peer.ask(
@@ -131,7 +132,9 @@ class Dispatch:
                     break
                 await asyncio.sleep(AWAY_S)
                 continue
-            self._liveness.renewed(link, incarnation)
+            self._liveness.renewed(link, asked, incarnation)
+            if link.incarnation != incarnation:
+                continue  # the calls of an earlier process died with it
             self.acknowledged = max(self.acknowledged, received)
             for goal, attempt in keys:
                 link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
@@ -309,7 +312,7 @@ class Dispatch:
         if text == DRAINING:
             self._liveness.leave(link)
         else:
-            self._liveness.renewed(link, text)
+            self._liveness.renewed(link, meant_for, text)
 
     # -- signs of life ---------------------------------------------------------------------------------------------
 
@@ -353,13 +356,13 @@ class Dispatch:
             return
         link.has_credential = beat["armed"]
         self._liveness.up(link)
-        self._liveness.renewed(link, beat["incarnation"])
+        self._liveness.renewed(link, incarnation, beat["incarnation"])
 
     async def _inquire(self, link: BranchLink) -> None:
         """Ask the cluster whether the process of a silent branch has ended: silence proves nothing."""
         incarnation = link.incarnation
         if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
-            self._liveness.renewed(link, "")
+            self._liveness.renewed(link, incarnation, "")
             self._liveness.down(link)
 
     async def _audit(self, link: BranchLink) -> None:
@@ -387,7 +390,7 @@ class Dispatch:
         if incarnation != link.incarnation:
             return  # the next incarnation has answered meanwhile
         if incarnation:
-            self._liveness.renewed(link, "")
+            self._liveness.renewed(link, incarnation, "")
         else:
             self._liveness.take_back(link)
         self._liveness.down(link)

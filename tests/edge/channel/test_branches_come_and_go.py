@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -105,8 +106,84 @@ async def test_late_word_from_a_dead_branch_changes_nothing() -> None:
     await until(lambda: len(scene.lost) == 1)
     dispatch.send([call(2)])
     await until(lambda: (2, 2) in branch.taken)
-    dispatch._liveness.renewed(link, old)
+    dispatch._liveness.renewed(link, branch.incarnation, old)
     assert (link.incarnation, len(scene.lost)) == (branch.incarnation, 1)
+    await dispatch.close(forget=False)
+
+
+class LateBranch(FakeBranch):
+    """Keeps its first answer to one method back until ``release`` is set; later answers overtake it."""
+
+    def __init__(self, name: str, late: str) -> None:
+        super().__init__(name)
+        self.late = late
+        self.kept = False
+        self.release = asyncio.Event()
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        answer = await super().ask(method, *args)
+        if method == self.late and not self.kept:
+            self.kept = True
+            await self.release.wait()
+        return answer
+
+
+async def test_the_answer_to_a_message_that_a_later_process_has_overtaken_is_no_news() -> None:
+    branch = LateBranch("a", "work")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    (link,) = dispatch._links
+    dispatch._liveness.renewed(link, "a.1", "")
+    branch.die()
+    dispatch.send([call(1)])
+    await until(lambda: branch.kept)
+    branch.die()
+    await until(lambda: link.incarnation == "a.3")  # by a sign of life
+    branch.release.set()
+    await until(lambda: branch.taken == [(1, 3)])
+    assert (link.incarnation, scene.lost) == ("a.3", [])
+    await dispatch.close(forget=False)
+
+
+async def test_a_sign_of_life_that_a_later_process_has_overtaken_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "SILENT_S", 5.0)
+    branch = LateBranch("a", "beat")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    (link,) = dispatch._links
+    dispatch._liveness.renewed(link, "a.1", "")
+    branch.die()
+    dispatch._liveness.down(link)
+    dispatch._watch()
+    await until(lambda: branch.kept)
+    branch.die()
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 3)])
+    branch.release.set()
+    await until(lambda: len(branch.helped) > 1)
+    assert (link.incarnation, scene.lost) == ("a.3", [])
+    await dispatch.close(forget=False)
+
+
+async def test_calls_that_an_earlier_process_told_of_too_late_are_not_counted_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "MEET_S", 5.0)
+    one, branch = FakeBranch("a"), LateBranch("b", "held")
+    scene = Scene(one)
+    dispatch = await scene.meet()
+    scene.runtime.peers["b"] = branch
+    branch.holds = [(7, 1)]
+    dispatch.staffed(("a", "b"))
+    await until(lambda: branch.kept)
+    branch.die()
+    branch.holds = []
+    link = dispatch._links.get("b")
+    assert link is not None
+    dispatch._liveness.renewed(link, "", "b.2")
+    branch.release.set()
+    await until(lambda: not dispatch._tasks)
+    assert (link.incarnation, link.out) == ("b.2", {})
     await dispatch.close(forget=False)
 
 

@@ -46,7 +46,7 @@ def test_what_is_told_as_lost_is_not_made() -> None:
         (link,) = dispatch._links
         link.incarnation = "branch:0.dead"
         dispatch.send([call(1, "one")])
-        dispatch._liveness.renewed(link, scene.branch.incarnation)
+        dispatch._liveness.renewed(link, "branch:0.dead", scene.branch.incarnation)
         await asyncio.sleep(0.3)
         assert len(lost) + len(scene.models[0].asked) == 1
         await dispatch.close(forget=True)
