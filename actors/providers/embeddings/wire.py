@@ -34,7 +34,9 @@ _REFUSES: Final = ("encoding_format", "base64")
 
 class _Vector(msgspec.Struct, gc=False):
     embedding: str | list[float]
-    index: int = -1
+    index: int | None = None
+    """Place of the text in the request; None: that of the vector in the answer. Gemini leaves the number 0 out, and
+    writes the others (samfoy/pi-session-search#13, spring-projects/spring-ai#7019)."""
 
 
 class _Counts(msgspec.Struct, gc=False):
@@ -74,11 +76,10 @@ def read_vectors(body: bytes, charset: str = "") -> Reply:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = _flawed(plain_value(body, charset))
     entries = found.data
-    places = [entry.index for entry in entries]
-    if sorted(places) == list(range(len(entries))):
-        entries = sorted(entries, key=lambda entry: entry.index)
-    elif any(place >= 0 for place in places):
+    places = [at if entry.index is None else entry.index for at, entry in enumerate(entries)]
+    if sorted(places) != list(range(len(entries))):
         raise UnreadableAnswer(f"the answer has vectors for the places {places[:8]}, not one for each text in turn")
+    entries = [entries[at] for at in sorted(range(len(entries)), key=places.__getitem__)]
     try:
         texts = [each.embedding if isinstance(each.embedding, str) else packed(each.embedding) for each in entries]
     except ValueError as error:

@@ -38,6 +38,13 @@ def answer(*vectors: Any, usage: Any = None, **more: Any) -> bytes:
         (answer(ONE, usage={"prompt_tokens": 0, "total_tokens": 0}), [ONE], UNKNOWN_USAGE),  # it does not count
         (answer(ONE, usage={}), [ONE], UNKNOWN_USAGE),
         (compact({"data": [{"embedding": [1, 0.5]}, {"embedding": [0.25, -1]}]}), [ONE, TWO], UNKNOWN_USAGE),
+        # Gemini leaves out the number 0: samfoy/pi-session-search#13, spring-projects/spring-ai#7019
+        (compact({"data": [{"embedding": ONE}, {"index": 1, "embedding": TWO}]}), [ONE, TWO], UNKNOWN_USAGE),
+        (compact({"data": [{"index": None, "embedding": ONE}, {"index": 1, "embedding": TWO}]}), [ONE, TWO], UNKNOWN_USAGE),
+        (compact({"data": [{"index": None, "embedding": ONE}, {"index": None, "embedding": TWO}]}), [ONE, TWO],
+         UNKNOWN_USAGE),
+        (compact({"data": [{"index": 0, "embedding": ONE}, {"embedding": TWO}]}), [ONE, TWO], UNKNOWN_USAGE),
+        (compact({"data": [{"embedding": ONE}]}), [ONE], UNKNOWN_USAGE),
         # in another order, as their numbers say
         (compact({"data": [{"index": 1, "embedding": TWO}, {"index": 0, "embedding": ONE}], "model": "m",
                   "usage": {"prompt_tokens": 4}}), [ONE, TWO], Usage(4, 0)),
@@ -58,12 +65,14 @@ def test_answers_of_servers(body: bytes, vectors: list[str], usage: Usage) -> No
         (answer([]), UnreadableAnswer),
         (answer([1e39]), UnreadableAnswer),  # no float32 holds it
         (answer([None]), UnreadableAnswer),
-        (compact({"data": [{"index": 1, "embedding": ONE}, {"index": 1, "embedding": TWO}]}), UnreadableAnswer),
+        *((compact({"data": [{"embedding": ONE} | first, {"embedding": TWO} | second]}), UnreadableAnswer)
+          for first, second in (({"index": 1}, {"index": 1}), ({"index": 0}, {"index": 0}), ({"index": 1}, {}),
+                                ({}, {"index": 0}), ({"index": -1}, {"index": -1}), ({"index": 0}, {"index": 2}))),
         (compact({"embedding": ONE}), UnreadableAnswer),
         (compact({"error": {"message": "no such model", "code": 404}}), StreamError),
         (b"<html>", UnreadableResponse),
     ],
-)
+)  # fmt: skip
 def test_answers_that_are_none(body: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         read_vectors(body)
