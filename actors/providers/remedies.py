@@ -9,6 +9,8 @@ MODEL: Final = "give a --model that is served there"
 """Remedy where a server does not have the model."""
 ADDRESS: Final = "see that --base-url names a server of the Messages API, or give --api chat for chat completions"
 """Remedy where a server answers that does not serve the API."""
+OTHER_API: Final = "give --api responses, or another --model"
+"""Remedy where the Responses API alone serves a model."""
 CHAT_ADDRESS: Final = "see that --base-url names a server of OpenAI's chat completions, or leave out --api chat"
 """Remedy where a server answers that does not serve that API."""
 PAGE: Final = "see that --base-url and the key are right, and that no proxy is in the way (HTTPS_PROXY, NO_PROXY)"
@@ -42,7 +44,7 @@ RESPONSES_ADDRESS: Final = (
 
 _OF_OLLAMA: Final = re.compile(r"/api(?:/chat|/generate|/tags)?$")
 _OF_DEPLOYMENT: Final = re.compile(r"/openai/deployments/[^/]+(?:/.*)?$")
-_NAMED: Final = re.compile(r"--(?:base-url|model|via)\b|\bSSL_CERT_FILE\b")
+_NAMED: Final = re.compile(r"--(?:api|base-url|model|via)\b|\bSSL_CERT_FILE\b")
 
 
 def for_address(url: str, otherwise: str = "") -> str:

@@ -17,6 +17,8 @@ from actors.cli.jobs.settings import changed_model_spec, named_provider
 from actors.cli.options.options import Options
 from actors.routing.routes import ModelSpec
 from tests.cli.cli_runner import Done, each_once, environment, request, requests, started, until
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import http
 
 KEY = "sk-made-up-of-openai-0123"
 ROWS = 200
@@ -109,6 +111,26 @@ def test_a_schema_is_kept_in_each_form_and_the_answers_are_those_of_the_messages
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     assert cortex(*asks, "-o", "messages.csv", "--job", "messages").code == 0
     assert Path("chat.csv").read_text() == Path("messages.csv").read_text()
+
+
+def test_a_row_whose_generation_failed_at_groq_is_asked_again(cortex, monkeypatch):
+    """Status 400 of one answer (`tool_use_failed`) is no fault of the row: pydantic/pydantic-ai#2774."""
+    table("in.csv", 2)
+    Path("schema.json").write_text('{"type":"object","properties":{"label":{"enum":["bug"]}},"required":["label"]}')
+    failed = {"error": {"message": "Failed to call a function.", "type": "invalid_request_error", "code": "tool_use_failed",
+                        "failed_generation": "It is a bug."}}  # fmt: skip
+    use = {"id": "c", "type": "function", "function": {"name": "answer", "arguments": '{"label":"bug"}'}}
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [use]}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    whole = {"id": "x", "model": "m", "choices": [choice], "usage": usage}
+    answers = iter([http(failed, status=400), *[http(whole)] * 2])
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    with served(lambda asked: next(answers)) as server:
+        monkeypatch.setenv("GROQ_BASE_URL", server.url)
+        done = cortex("batch", "in.csv", "--prompt", "Label: {{text}}", "--id", "id", "--schema", "schema.json", "-o", "out.csv",
+                      "--provider", "groq", "--model", "m", "--price", "input=0,output=0", "--concurrency", 1, "--json")  # fmt: skip
+    assert (done.code, done.last["rows_succeeded"]) == (0, 2), done.err
+    assert len(server.asked) == 3 and done.last["failures"] == {"unreadable": 1}
 
 
 @BOTH

@@ -23,7 +23,10 @@ _ACCOUNT_WORDS: Final = re.compile(
     r"|insufficient credit"
     r"|reached your specified (?:\w+ )?API usage limits"  # a spend limit the user set; names the day it ends
     r"|spend(?:ing)? (?:limit|cap)"
-    r"|organization has been disabled",
+    r"|organization has been disabled"
+    # LiteLLM, status 400, 401 or 429, over each of its APIs: "Budget has been exceeded! Current cost: …" of a key or a
+    # team, "ExceededBudget: End User=…" and "… crossed budget: …" of a model (BerriAI/litellm#14144, #37000, #40002)
+    r"|\bbudget has been exceeded\b|\bExceededBudget:|\bcrossed budget\b|\bexceeded budget for model\b",
     re.IGNORECASE,
 )
 _TOO_LARGE_WORDS: Final = re.compile(
@@ -31,12 +34,16 @@ _TOO_LARGE_WORDS: Final = re.compile(
     r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
     r"|maximum context length"
     r"|longer than the (?:maximum )?model length"  # vLLM
+    r"|longer than the (?:model'?s? )?context length"  # SGLang, Together; Ollama: "… currently available"
+    r"|context length (?:is|of) only"  # vLLM: "You passed 5001 input tokens …"; LM Studio: "loaded with … 4096 tokens"
     r"|required for long context requests",  # a 429: this account's window is the short one
     re.IGNORECASE,
 )
 _UNKNOWN_MODEL_WORDS: Final = re.compile(
     r"\bmodel:?(?: \S{1,200})? (?:was |could )?(?:not (?:be )?found|(?:does )?not exist)"
-    r"|\b(?:unknown|invalid|no such|not a valid) model\b",
+    r"|\b(?:unknown|invalid|no such|not a valid) model\b"
+    # LM Studio, status 400 (continuedev/continue#10150)
+    r"|^No models loaded\b|^Failed to load model\b",
     re.IGNORECASE,
 )
 _MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
@@ -79,9 +86,13 @@ ERRORS: Final = ErrorVocabulary(
         "timeout_error": 504,
         "overloaded_error": 529,
     },
-    # LiteLLM's proxy with a master key and no database says this, with status 400, of every other key
-    # (BerriAI/litellm#12273).
-    meanings={"nodbconnection": FailureKind.UNAUTHORISED},
+    # LiteLLM's proxy: with a master key and no database it says the first, with status 400, of every other key
+    # (BerriAI/litellm#12273); names of its `ProxyErrorTypes` (litellm/proxy/_types.py).
+    meanings={
+        "nodbconnection": FailureKind.UNAUTHORISED,
+        "expiredkey": FailureKind.UNAUTHORISED,
+        "budgetexceeded": FailureKind.BLOCKED,
+    },
     account_types=frozenset({"billing_error"}),
     account_codes=(_ACCOUNT_CODES,),
     overloaded_types=frozenset({"overloaded_error"}),

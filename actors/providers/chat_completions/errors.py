@@ -20,7 +20,7 @@ from actors.providers.anthropic.errors import ERRORS as MESSAGES_ERRORS
 from actors.providers.chat_completions.rate_limit_headers import wait_until_reset_s
 from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
 from actors.providers.registry import Provider
-from actors.providers.remedies import BATCHES, CHAT_ADDRESS, MODEL
+from actors.providers.remedies import BATCHES, CHAT_ADDRESS, MODEL, OTHER_API
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
@@ -41,20 +41,44 @@ _TOO_LARGE_WORDS: Final = re.compile(
     r"|\bmaximum (?:model|context) length\b"  # OpenAI, vLLM: "longer than the maximum model length of 4096"
     r"|\b(?:exceeds?|longer than) the (?:model'?s? )?(?:max(?:imum)?|available) (?:model |context )?(?:len|size)"
     r"|\binput token count .{0,40}exceeds the maximum\b"  # Gemini
+    r"|\bmaximum (?:prompt|input) length is\b"  # xAI; OpenAI, of a text to embed
     r"|\bless than the context length of the model\b"  # Together, status 403
     r"|\btokens \+ `?max_new_tokens`? must be\b",  # Together, Hugging Face TGI, status 422
     re.IGNORECASE,
 )
 _UNKNOWN_MODEL_WORDS: Final = re.compile(
     r"^models/\S+ is not found for API version"  # Gemini
-    r"|^Unable to access model\b"  # Together
+    r"|\bis not a chat model\b"  # OpenAI, status 404 (Chanzhaoyu/chatgpt-web#1428)
+    r"|\boperation does not work with the specified model\b"  # Azure, code OperationNotSupported
+    r"|^\"?\S+ does not support (?:chat|generate|completions?|embeddings?)\b"  # Ollama, status 400
+    r"|^Unable to access (?:non-serverless )?model\b"  # Together
     r"|^No (?:allowed |available )?(?:endpoints|providers)(?: are)? (?:found|available) for\b"  # OpenRouter
     r"|^Model does not exist\b|^The model \S+ has been (?:deprecated|decommissioned)",  # Groq
     re.IGNORECASE,
 )
+_OTHER_API_WORDS: Final = re.compile(r"\bonly supported in v1/responses\b", re.IGNORECASE)
+"""Words of OpenAI, status 404, for a model that its other API alone serves: "This model is only supported in
+v1/responses and not in v1/chat/completions." (n8n-io/n8n#18352)."""
 _ACCOUNT_WORDS: Final = re.compile(
-    r"\bInsufficient Balance\b|\bInsufficient credits\b|\bbilling hard limit\b|\baccount is not active\b", re.IGNORECASE
+    r"\bInsufficient Balance\b|\bInsufficient credits\b|\bbilling hard limit\b|\baccount is not active\b"
+    r"|\bcredits are depleted\b"  # Gemini, status 429: "Your prepayment credits are depleted." (dyad-sh/dyad#3626)
+    r"|^User location is not supported\b"  # Gemini, status 400 FAILED_PRECONDITION
+    # OpenRouter, status 404: what the account allows leaves none (truefoundry/models#826)
+    r"|\bNo (?:endpoints|providers) (?:found|available) matching your\b",
+    re.IGNORECASE,
 )
+_GOOGLE_REASONS: Final = dict.fromkeys(
+    ("apikeyinvalid", "apikeyserviceblocked", "apikeyhttpreferrerblocked", "apikeyipaddressblocked",
+     "apikeyandroidappblocked", "apikeyiosappblocked", "accesstokenexpired", "credentialsmissing"),
+    FailureKind.UNAUTHORISED,
+) | dict.fromkeys(
+    ("servicedisabled", "billingdisabled", "consumersuspended", "consumerinvalid", "accountstateinvalid",
+     "userprojectdenied", "locationpolicyviolated"),
+    FailureKind.BLOCKED,
+)  # fmt: skip
+"""Reasons in the `details` of Google's errors that concern key or project
+(https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto). A wrong key has status 400 and the
+name INVALID_ARGUMENT, as a wrong request has (continuedev/continue#10290)."""
 
 IMAGE_ERRORS: Final = (
     "invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "image_too_large",
@@ -79,6 +103,10 @@ CHAT_ERRORS: Final = ErrorVocabulary(
         "modelnotfound": FailureKind.BLOCKED,
         "invalidmodel": FailureKind.BLOCKED,  # Mistral
         "modeldecommissioned": FailureKind.BLOCKED,  # Groq
+        "organizationrestricted": FailureKind.BLOCKED,  # Groq, status 400 (NVIDIA-NeMo/Guardrails#563)
+        # Groq, status 400, of one answer: the next may be whole (pydantic/pydantic-ai#2774, pydantic/pydantic-ai#4354)
+        "toolusefailed": FailureKind.UNREADABLE,
+        "jsonvalidatefailed": FailureKind.UNREADABLE,
         "invalidapikey": FailureKind.UNAUTHORISED,
         "unauthenticated": FailureKind.UNAUTHORISED,  # Gemini
         "contextlengthexceeded": FailureKind.TOO_LARGE,
@@ -95,11 +123,13 @@ CHAT_ERRORS: Final = ErrorVocabulary(
         "unavailable": FailureKind.OVERLOADED,  # Gemini, also with status 503
         "capacityexceeded": FailureKind.OVERLOADED,  # Groq, the tier `flex`, status 498
         "serveroverloaded": FailureKind.OVERLOADED,
-    },
+    }
+    | _GOOGLE_REASONS,
     words=(
         WordRule(kind=FailureKind.REFUSED, pattern=_REFUSED_WORDS, statuses=_STATUSES),
         WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
         WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_OTHER_API_WORDS, statuses=_STATUSES, remedy=OTHER_API),
         WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
     ),
 )
@@ -117,6 +147,11 @@ _UNKNOWN_FIELD: Final = re.compile(
 )
 
 
+_CUT_GENERATION: Final = re.compile(r"^max completion tokens reached\b", re.IGNORECASE)
+"""Words of Groq in place of a generation that the bound of the reply has cut ("max completion tokens reached before
+generating a valid document"): another one would be cut as well."""
+_GENERATION_CHARS_SHOWN: Final = 120
+"""Characters of a failed generation that a failure's message shows."""
 _OF_BATCHES: Final = ("/files", "/batches", "/jobs")
 """Ends of the paths to which batches are sent."""
 
@@ -135,7 +170,13 @@ class ChatFailures(FailureReader):
         """Return the failure in a response; a status inside its error counts where the response has a good one."""
         if status < 400:
             status = status_in(body) or status
-        return super().of_response(status, headers, body, path)
+        failure = super().of_response(status, headers, body, path)
+        of_answer = failure.kind in (FailureKind.UNREADABLE, FailureKind.REJECTED)
+        if not of_answer or not (failed := _failed_generation(body)):
+            return failure
+        kind = FailureKind.REJECTED if _CUT_GENERATION.search(failed) else FailureKind.UNREADABLE
+        text = f"{failure.message.rstrip('.')}: {failed[:_GENERATION_CHARS_SHOWN]}"
+        return msgspec.structs.replace(failure, kind=kind, message=self.line(text))
 
     def wait_s(self, kind: FailureKind, headers: Mapping[str, str], body: bytes) -> float | None:
         """Return the seconds that the provider asks us to wait: in Retry-After, in its error, or until its limit is
@@ -166,15 +207,17 @@ def read_chat_error(body: bytes) -> tuple[str, str, str]:
 
     OpenAI has `{"error": {"message", "type", "param", "code"}}`, where the code says more than the type; Azure adds
     `innererror`; vLLM and OpenRouter have the status as the code, OpenRouter the upstream error in `metadata.raw`;
-    vLLM's older releases and Mistral leave out the object around it; Gemini has a list around it all, and a `status`;
-    FastAPI `{"detail": …}`.
+    vLLM's older releases and Mistral leave out the object around it; Gemini has a list around it all, a `status`, and
+    the reason in its `details`; FastAPI `{"detail": …}`.
     """
     error = _error_object(body)
     if error is None:
         return error_in(body)
     inner = error.get("innererror")
     inner_code = inner.get("code") if isinstance(inner, dict) else None
-    named = (error.get("code"), inner_code, error.get("type"), error.get("status"))
+    details = error.get("details")
+    reasons = [each.get("reason") for each in details if isinstance(each, dict)] if isinstance(details, list) else []
+    named = (error.get("code"), inner_code, error.get("type"), error.get("status"), *reasons)
     names = [each for each in named if isinstance(each, str) and each and not each.isdigit()]
     name = next((each for each in names if ERRORS.meaning(each) is not None), names[0] if names else "")
     message = error.get("message")
@@ -184,8 +227,15 @@ def read_chat_error(body: bytes) -> tuple[str, str, str]:
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if raw and message.startswith("Provider returned error"):
         message += f": {raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()}"
-    details = {n: error[n] for n in ("code", "param", "innererror", "details", "metadata") if error.get(n) is not None}
-    return name, message, msgspec.json.encode(details).decode() if details else ""
+    told = {n: error[n] for n in ("code", "param", "innererror", "details", "metadata") if error.get(n) is not None}
+    return name, message, msgspec.json.encode(told).decode() if told else ""
+
+
+def _failed_generation(body: bytes) -> str:
+    """Return what a model wrote where it was no tool use, or no JSON of the schema; empty where an error has none. Groq
+    shows it so (https://console.groq.com/docs/errors)."""
+    found = (_error_object(body) or {}).get("failed_generation")
+    return found if isinstance(found, str) else ""
 
 
 def status_in(body: bytes) -> int:

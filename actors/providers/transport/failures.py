@@ -47,6 +47,11 @@ _BODY_CHARS_READ: Final = 4_000
 _TEXT_CHARS_READ: Final = 100_000
 """Characters of an error's text that are looked through for secrets; the rest, which no message shows, is left out."""
 _PROXY_AUTH_REQUIRED: Final = 407
+_PASSING_STATUSES: Final = frozenset({421, 424, 425, 460, 499})
+"""HTTP statuses below 500 that say nothing of the request, beside 408 and 409: another connection is wanted (RFC 9110,
+15.5.20), the model failed (Hugging Face TGI, `error_type: generation`, huggingface/text-generation-inference#1510;
+Amazon Bedrock's ModelErrorException), too early (RFC 8470, 5.2), the connection to a load balancer or the call was
+given up (AWS; nginx and Google's CANCELLED, googleapis/python-genai#2506)."""
 
 _GATEWAY: Final = re.compile(r"^(?:litellm\.\w+: |\w+Exception - )+")
 NO_TLS_SPOKEN: Final = re.compile(r"wrong[ _]version[ _]number|record[ _]layer[ _]failure", re.IGNORECASE)
@@ -108,6 +113,8 @@ class FailureReader:
         kind, remedy = classified(self.vocabulary, status, error_type, message, details)
         if status == _PROXY_AUTH_REQUIRED:
             kind = FailureKind.UNAUTHORISED
+        elif status in _PASSING_STATUSES and kind is FailureKind.REJECTED:
+            kind = FailureKind.TRANSIENT
         wait_s = self.wait_s(kind, headers, body)
         if (told := headers.get(SHOULD_RETRY)) is not None and (obeying := obeyed(kind, told, wait_s)) is not kind:
             kind, remedy = obeying, remedy or (LIMIT if obeying is FailureKind.BLOCKED else "")

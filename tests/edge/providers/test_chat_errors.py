@@ -8,8 +8,9 @@ import pytest
 
 from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
+from actors.providers.messages.vocabulary import classify
 from actors.providers.registry import row_of
-from actors.providers.remedies import CHAT_ADDRESS, MODEL
+from actors.providers.remedies import CHAT_ADDRESS, MODEL, OTHER_API, has_remedy
 from actors.providers.transport.response_headers import duration_s
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits, ReportedBucket
@@ -35,8 +36,32 @@ GEMINI_QUOTA = [
 ]  # fmt: skip
 
 
-def openai(message: str, kind: str = "invalid_request_error", code: Any = None, param: Any = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+GENERATIONS: list[tuple[str, Any, dict[str, str], FailureKind]] = [
+    # groq/groq-typescript#28, pydantic/pydantic-ai#4350: the model's tool use, or text in its place
+    ("Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.",
+     "tool_use_failed", {"failed_generation": "<function=answer{}</function>"}, K.UNREADABLE),
+    # HunorLaczko/ha-groq-cloud-api#20: without the generation
+    ("tool call validation failed: parameters for tool answer did not match schema: errors: [`/a`: expected array]",
+     "tool_use_failed", {}, K.UNREADABLE),
+    ("Failed to generate JSON. Please adjust your prompt.", "json_validate_failed", {"failed_generation": ""}, K.UNREADABLE),
+    ("Parsing failed.", None, {"failed_generation": "maximum context length"}, K.UNREADABLE),  # no words of the server's
+    # cut by the bound: another would be, too
+    ("Failed to validate JSON.", "json_validate_failed",
+     {"failed_generation": "max completion tokens reached before generating a valid document"}, K.REJECTED),
+    ("Parsing failed.", None, {}, K.REJECTED),
+]  # fmt: skip
+"""Message, code and further fields of Groq's errors about a generation, and their kind."""
+
+
+def openai(
+    message: str, kind: str | None = "invalid_request_error", code: Any = None, param: Any = None, **more: str
+) -> dict[str, Any]:  # fmt: skip
+    return {"error": {"message": message, "type": kind, "param": param, "code": code} | more}
+
+
+def google(message: str, status: str, reason: Any = None) -> list[dict[str, Any]]:
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason}, "no object"]
+    return [{"error": {"code": 400, "message": message, "status": status, "details": details}}]
 
 
 def read(status: int, body: Any, **headers: str) -> Failure:
@@ -59,6 +84,12 @@ def read(status: int, body: Any, **headers: str) -> Failure:
                      "insufficient_quota", "insufficient_quota"), K.BLOCKED),
         (404, openai("The model `gpt-9` does not exist or you do not have access to it.", code="model_not_found"),
          K.BLOCKED),
+        (404, openai("This model is only supported in v1/responses and not in v1/chat/completions.", param="model"),
+         K.BLOCKED),  # n8n-io/n8n#18352
+        (404, openai("This is not a chat model and thus not supported in the v1/chat/completions endpoint. Did you mean to "
+                     "use v1/completions?", param="model"), K.BLOCKED),  # Chanzhaoyu/chatgpt-web#1428
+        (404, openai("openai error: This is not a chat model and thus not supported", "APIError", "404"), K.BLOCKED),
+        (400, openai("This model's maximum input length is 8192 tokens"), K.TOO_LARGE),
         (400, openai("This model's maximum context length is 128000 tokens. However, your messages resulted in 130005 "
                      "tokens.", code="context_length_exceeded", param="messages"), K.TOO_LARGE),
         (400, openai("Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
@@ -69,13 +100,34 @@ def read(status: int, body: Any, **headers: str) -> Failure:
         # Azure: https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
         (400, AZURE_FILTER, K.REFUSED),
         (404, openai("The API deployment for this resource does not exist.", code="DeploymentNotFound"), K.BLOCKED),
+        (400, {"error": {"code": "OperationNotSupported", "message": "The chatCompletion operation does not work with the "
+                         "specified model, e. Please choose different model and try again."}}, K.BLOCKED),
         # vLLM: the status as code; older releases without the object around it; FastAPI's form
         (400, openai("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
                      "BadRequestError", 400), K.TOO_LARGE),
         (400, {"object": "error", "type": "BadRequestError", "code": 400,
                "message": "The decoder prompt (length 5000) is longer than the maximum model length of 4096."},
          K.TOO_LARGE),
+        (400, openai("You passed 5001 input tokens and requested 100 output tokens. However, the model's context length is "
+                     "only 4096 tokens, resulting in a maximum input length of 3996 tokens.", "BadRequestError", 400),
+         K.TOO_LARGE),
         (404, openai("The model `m` does not exist.", "NotFoundError", 404), K.BLOCKED),
+        # SGLang, and Together behind it; xAI
+        (400, {"object": "error", "type": "BadRequestError", "code": 400,
+               "message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."}, K.TOO_LARGE),
+        (400, openai("This model's maximum prompt length is 131072 but the request contains 537812 tokens."), K.TOO_LARGE),
+        # LM Studio: continuedev/continue#10150
+        (400, {"error": "No models loaded. Please load a model in the developer page or use the `lms load` command."},
+         K.BLOCKED),
+        (400, {"error": 'Failed to load model "gpt-oss-20b". Error: Error loading model.'}, K.BLOCKED),
+        (400, {"error": "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with "
+                        "context length of only 4096 tokens, which is not enough."}, K.TOO_LARGE),
+        # Hugging Face TGI: huggingface/text-generation-inference#1510
+        (424, {"error": "Request failed during generation: Server error: CUDA out of memory", "error_type": "generation"},
+         K.TRANSIENT),
+        # statuses that say nothing of the request
+        *((status, openai("no"), K.TRANSIENT) for status in (408, 409, 421, 424, 425, 460, 499)),
+        *((status, openai("no"), K.REJECTED) for status in (400, 406, 410, 418, 422, 423, 428, 431)),
         (422, {"detail": [{"loc": ["body", "max_tokens"], "msg": "Input should be a valid integer"}]}, K.REJECTED),
         # llama.cpp: tools/server
         (400, {"error": {"code": 400, "type": "exceed_context_size_error",
@@ -83,11 +135,19 @@ def read(status: int, body: Any, **headers: str) -> Failure:
         (503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, K.OVERLOADED),
         # Ollama: openai/openai.go
         (404, openai('model "llama9" not found, try pulling it first', "api_error"), K.BLOCKED),
+        (400, openai('"nomic-embed-text" does not support chat', "api_error"), K.BLOCKED),
+        (400, openai('"smollm2" does not support tools', "api_error"), K.REJECTED),  # a model that answers other rows
+        (400, openai("the prompt is longer than the context length currently available", "api_error"), K.TOO_LARGE),
         # OpenRouter: https://openrouter.ai/docs/api/reference/errors-and-debugging
         (402, {"error": {"code": 402, "message": "Insufficient credits"}}, K.BLOCKED),
         (403, {"error": {"code": 403, "message": "Your chosen model requires moderation and your input was flagged",
                          "metadata": {"reasons": ["violence"], "flagged_input": "…"}}}, K.REFUSED),
         (404, {"error": {"code": 404, "message": "No endpoints found for a/b."}}, K.BLOCKED),
+        # truefoundry/models#826; of the request, whose image another row may not have
+        *((404, {"error": {"code": 404, "message": f"{words}. Configure: https://openrouter.ai/settings/privacy"}}, kind)
+          for words, kind in (("No endpoints found matching your data policy (Paid model training)", K.BLOCKED),
+                              ("No endpoints available matching your guardrail restrictions and data policy", K.BLOCKED),
+                              ("No endpoints found that support image input", K.REJECTED))),
         (400, {"error": {"code": 400, "message": "Provider returned error",
                          "metadata": {"raw": '{"message":"This endpoint\'s maximum context length is 8192 tokens"}'}}},
          K.TOO_LARGE),
@@ -101,7 +161,21 @@ def read(status: int, body: Any, **headers: str) -> Failure:
                           "message": "The input token count (1200000) exceeds the maximum number of tokens allowed"}}],
          K.TOO_LARGE),
         (503, [{"error": {"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}}], K.OVERLOADED),
+        # Google's reasons: continuedev/continue#8516, #10290; google/api/error_reason.proto
+        *((400, google("API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", reason), kind)
+          for reason, kind in (("API_KEY_INVALID", K.UNAUTHORISED), ("BILLING_DISABLED", K.BLOCKED),
+                               ("FIELD_VIOLATION", K.REJECTED), (None, K.REJECTED), (7, K.REJECTED))),
+        (403, google("Gemini API has not been used in project 1 before or it is disabled.", "PERMISSION_DENIED",
+                     "SERVICE_DISABLED"), K.BLOCKED),
+        (429, google("Quota exceeded", "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED"), K.THROTTLED),
+        # dyad-sh/dyad#3626
+        (429, google("Your prepayment credits are depleted. Please go to AI Studio", "RESOURCE_EXHAUSTED"), K.BLOCKED),
+        (400, google("User location is not supported for the API use.", "FAILED_PRECONDITION"), K.BLOCKED),
+        (499, google("The operation was cancelled.", "CANCELLED"), K.TRANSIENT),  # googleapis/python-genai#2506
         # Groq: https://console.groq.com/docs/errors
+        *((400, openai(words, code=code, **failed), kind) for words, code, failed, kind in GENERATIONS),
+        (400, openai("Organization has been restricted. Please reach out to support", code="organization_restricted"),
+         K.BLOCKED),  # NVIDIA-NeMo/Guardrails#563
         (413, openai("Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000", "tokens",
                      "rate_limit_exceeded"), K.TOO_LARGE),
         (498, openai("Flex tier capacity exceeded", code="capacity_exceeded"), K.OVERLOADED),
@@ -115,12 +189,44 @@ def read(status: int, body: Any, **headers: str) -> Failure:
         (400, openai("litellm.BadRequestError: AnthropicException - Your credit balance is too low", None, "400"), K.BLOCKED),
         # and of a wrong key where it has no database: BerriAI/litellm#12273
         (400, openai("No connected db.", "no_db_connection", "400"), K.UNAUTHORISED),
+        # its budgets, by name and by words: BerriAI/litellm#4208, #14144, #37000, #40002
+        (400, openai("Budget has been exceeded! Current cost: 0.0010747, Max budget: 0.0", "auth_error", 400), K.BLOCKED),
+        (429, openai("Your team has spent its share.", "budget_exceeded", "429"), K.BLOCKED),
+        (400, openai("litellm.BadRequestError: OpenAIException - Budget has been exceeded! Current cost: 14.1, Max budget: 10",
+                     None, "400"), K.BLOCKED),
+        (400, openai("ExceededBudget: End User=ann over budget. Spend=0.0009, Budget=0.0001", "auth_error", 400), K.BLOCKED),
+        (429, openai("No deployments available - crossed budget: Exceeded budget for deployment model_name: m: 0.363 >= 1d",
+                     None, "429"), K.BLOCKED),
+        (429, openai("LiteLLM User: engineer-1, exceeded budget for model=m", "budget_exceeded", "429"), K.BLOCKED),
+        (400, openai("Authentication Error - Expired Key.", "expired_key", "400"), K.UNAUTHORISED),
         (400, openai("{'error': '/chat/completions: Invalid model name passed in model=nope. Call `/v1/models` to view "
                      "available models for your key.'}", "None", "400"), K.BLOCKED),
     ],
 )  # fmt: skip
 def test_errors_of_servers(status: int, body: Any, kind: FailureKind) -> None:
     assert read(status, body).kind is kind
+
+
+def test_a_failed_generation_is_shown_as_far_as_it_fits() -> None:
+    body = openai("See 'failed_generation'.", code="tool_use_failed", failed_generation="<function=answer>" + "x" * 999)
+    found = read(400, body).message
+    assert found.startswith("See 'failed_generation': <function=answer>xxx") and len(found) < 200
+
+
+def test_a_model_of_another_api_is_told_with_what_to_do() -> None:
+    found = read(404, openai("This model is only supported in v1/responses and not in v1/chat/completions."))
+    assert found.message.endswith(f": {OTHER_API}") and has_remedy(found.message)
+
+
+def test_the_messages_api_reads_a_gateways_errors_alike() -> None:
+    """LiteLLM, LM Studio, SGLang and Ollama serve both APIs."""
+    for status, name, words, kind in (
+        (429, "budget_exceeded", "spent", K.BLOCKED), (400, "", "Budget has been exceeded! Team=t", K.BLOCKED),
+        (400, "expired_key", "Expired Key", K.UNAUTHORISED), (400, "", "No models loaded. Please load one", K.BLOCKED),
+        (400, "", "The input is longer than the model's context length (4096 tokens).", K.TOO_LARGE),
+        (400, "", "the model's context length is only 4096 tokens", K.TOO_LARGE),
+    ):  # fmt: skip
+        assert classify(status, name, words) is kind
 
 
 def test_messages_say_which_model_is_missing_and_what_the_upstream_said() -> None:
