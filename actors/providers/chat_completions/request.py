@@ -26,7 +26,6 @@ from actors.providers.client.canonical_request import (
     file_name,
     has_value,
     is_own_tool,
-    is_strict,
     is_text,
     no_block,
     one_question,
@@ -36,6 +35,7 @@ from actors.providers.client.canonical_request import (
     tier_of,
     user_of,
 )
+from actors.providers.client.strict_schema import is_strict, openai_schema
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.registry import CHAT_PARAMETERS
 from cortex.values.chat_form.request import CHAT_MARK, fields_of
@@ -182,7 +182,8 @@ def _tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": tool["name"], "parameters": tool.get("input_schema") or {"type": "object"}}
+    parameters = openai_schema(tool.get("input_schema") or {"type": "object"})
+    function = {"name": tool["name"], "parameters": parameters}
     return {"type": "function", "function": function | {n: tool[n] for n in ("description", "strict") if n in tool}}
 
 
@@ -204,7 +205,7 @@ def _output_config(config: Mapping[str, Any], efforts: Efforts) -> dict[str, Any
         if name == "effort":
             made |= _effort(value, efforts)
         elif name == "format" and value.get("type") == "json_schema":
-            schema = value["schema"]
+            schema = openai_schema(value["schema"])
             named = {"name": SCHEMA_NAME, "strict": is_strict(schema), "schema": schema}
             made["response_format"] = {"type": "json_schema", "json_schema": named}
         else:

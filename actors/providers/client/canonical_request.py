@@ -19,8 +19,6 @@ THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 
 _NO_VALUES: Final = (b"null", b"")
 _TIERS: Final = {"standard_only": "default"}
-_STRICT_UNKNOWN: Final = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "patternProperties"})
-"""Keywords that strict schemas may not hold (https://platform.openai.com/docs/guides/structured-outputs)."""
 
 
 class Turn(msgspec.Struct):
@@ -152,24 +150,6 @@ def user_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def tier_of(tier: str) -> dict[str, Any]:
     """Return the fields that ``service_tier`` becomes."""
     return {"service_tier": _TIERS.get(tier, tier)}
-
-
-def is_strict(schema: Any) -> bool:
-    """Return whether a schema can be enforced as a strict one: objects are closed and require all their fields.
-
-    OpenAI refuses a strict schema that is not so. Others are sent as plain ones, which it tries to follow.
-    """
-    if not isinstance(schema, dict):
-        return not isinstance(schema, bool)
-    if _STRICT_UNKNOWN & schema.keys():
-        return False
-    if schema.get("type") == "object" or "properties" in schema:
-        fields = schema.get("properties") or {}
-        if schema.get("additionalProperties") is not False or set(schema.get("required") or ()) != set(fields):
-            return False
-    below = [*(schema.get("properties") or {}).values(), *(schema.get("$defs") or {}).values()]
-    below += [*(schema.get("anyOf") or ()), *([schema["items"]] if "items" in schema else [])]
-    return all(is_strict(each) for each in below)
 
 
 class FieldTranslator:

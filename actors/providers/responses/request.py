@@ -32,7 +32,6 @@ from actors.providers.client.canonical_request import (
     file_name,
     has_value,
     is_own_tool,
-    is_strict,
     is_text,
     no_block,
     one_question,
@@ -42,6 +41,7 @@ from actors.providers.client.canonical_request import (
     tier_of,
     user_of,
 )
+from actors.providers.client.strict_schema import is_strict, openai_schema
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.registry import RESPONSES_PARAMETERS
 from cortex.values.chat_form.request import fields_of
@@ -212,7 +212,7 @@ def _tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     about = {"description": tool["description"]} if "description" in tool else {}
-    parameters = tool.get("input_schema") or {"type": "object"}
+    parameters = openai_schema(tool.get("input_schema") or {"type": "object"})
     return {"type": "function", "name": tool["name"], **about, "parameters": parameters,
             "strict": tool.get("strict") is True}  # fmt: skip
 
@@ -235,7 +235,7 @@ def _output_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if name == "effort":
             made |= _effort(value)
         elif name == "format" and value.get("type") == "json_schema":
-            schema = value["schema"]
+            schema = openai_schema(value["schema"])
             named = {"type": "json_schema", "name": SCHEMA_NAME, "strict": is_strict(schema), "schema": schema}
             made["text"] = {"format": named}
         else:
