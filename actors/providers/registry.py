@@ -396,6 +396,7 @@ _ROWS: Final = (
     ),
     _compatible(
         "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", schema_as="tool", logprobs=True,
+        dialect=f"{_CHAT}.dialect:DEEPSEEK",
     ),
     Provider(
         name=LOCAL, title="local model", client=CHAT_CLIENT, dialect=f"{_CHAT}.dialect:LLAMA_CPP", errors=_CHAT_ERRORS,

@@ -16,6 +16,13 @@ from actors.providers.chat_completions.rate_limit_headers import rate_limits, re
 from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body, fields_with
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
+from actors.providers.chat_completions.thinking_mode import (
+    SWITCH,
+    THOUGHTS_FIELD,
+    SwitchedTranslator,
+    misses_thoughts,
+    refuses_force,
+)
 from actors.providers.client.canonical_request import FieldTranslator, model_in
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
@@ -50,10 +57,17 @@ class ChatVariant(NamedTuple):
     signed; False: it refuses them."""
     translator: FieldTranslator | None = None
     """Translator of the fields beside the messages; None: that of a provider that takes any effort."""
+    thoughts: bool = False
+    """True: the thoughts of earlier turns are given back (``thinking_mode``)."""
+    forced: bool = True
+    """False: the server refuses to force its model to use a tool, which may choose then."""
 
 
 def _body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
-    return chat_body(body, variant.bound, streamed, variant.counts_streams, variant.signed, variant.translator)
+    return chat_body(
+        body, variant.bound, streamed, variant.counts_streams, variant.signed, variant.translator, variant.thoughts,
+        variant.forced,
+    )  # fmt: skip
 
 
 def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
@@ -63,9 +77,24 @@ def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
         return variant._replace(signed=False)
     if variant.signed and refuses_request(outcome) and _UNSIGNED.search(outcome.message):
         return variant._replace(signed=None)
+    if variant.forced and refuses_force(outcome):
+        return variant._replace(forced=False)
+    if not variant.thoughts and misses_thoughts(outcome):
+        return variant._replace(thoughts=True)
+    if variant.thoughts and refuses_field(outcome, THOUGHTS_FIELD):
+        return variant._replace(thoughts=False)
+    if isinstance(variant.translator, SwitchedTranslator) and refuses_field(outcome, SWITCH):
+        return variant._replace(translator=None)
     other = _OTHER_BOUND[variant.bound]
     unlike = refuses_field(outcome, variant.bound) or asks_for_field(outcome, other)
     return variant._replace(bound=other) if unlike else None
+
+
+def _other_as_written(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
+    """Return the other spelling of a request that its user wrote, of which only the bound and the usage are spelled."""
+    other = _other(variant, outcome)
+    spelled = other is not None and (other.bound, other.counts_streams) != (variant.bound, variant.counts_streams)
+    return other if spelled else None
 
 
 def _in_lines(variant: ChatVariant) -> ChatVariant:
@@ -88,7 +117,8 @@ def _whole(body: bytes, charset: str) -> Reply:
 
 GIVEN_FORM: Final = WireForm(
     mark=CHAT_MARK, path=COMPLETIONS, body=_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
-    reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, may_stream=may_stream,
+    reports_limits=reports_limits, rate_limits=rate_limits, other=_other_as_written, settled=declined,
+    may_stream=may_stream,
 )  # fmt: skip
 """Form of requests that were written as chat completions: their replies hold the completion too."""
 CHAT_FORM: Final = WireForm(
@@ -104,8 +134,11 @@ class ChatModel(BatchingModel):
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
-        translator = fields_with(dialect.efforts) if dialect.efforts is not None else None
-        variant = ChatVariant(TOKENS_BOUND if credential.base_url else dialect.bound, translator=translator)
+        own = not credential.base_url  # of its own hosts alone it is known what they take
+        special = dialect.efforts is not None or dialect.switched
+        translator = fields_with(dialect.efforts, dialect.switched) if special else None
+        bound = dialect.bound if own else TOKENS_BOUND
+        variant = ChatVariant(bound, translator=translator, thoughts=own and dialect.thoughts)
         lines = LineForm(endpoint=dialect.batch_endpoint, body=self.line_body, empty="messages", read=read_chat)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant, load(dialect.batches), lines)
         self._counter = dialect.counter

@@ -27,10 +27,12 @@ class ChatDialect(KeyDialect, frozen=True, kw_only=True):
     """Client of the provider's batches, ``actors.providers.batches.file_batches.FileBatches`` or derived from it."""
     counter: str = ""
     """Path of a counter of tokens that takes the canonical form; empty: there is none."""
-
-
     efforts: Efforts = None
     """Efforts of reasoning that its models take, and what each is sent as; None: any, as it is."""
+    switched: bool = False
+    """True: thinking is switched by a field of its own, and is off beside a forced tool (``thinking_mode``)."""
+    thoughts: bool = False
+    """True: the provider's own hosts want the thoughts of earlier turns back."""
 
 
 GEMINI_EFFORTS: Final = {"none": "none", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -46,6 +48,7 @@ AZURE: Final = ChatDialect(
     batch_endpoint="/chat/completions",
 )  # fmt: skip
 GEMINI: Final = ChatDialect(efforts=GEMINI_EFFORTS, batches="actors.providers.gemini.batches:GeminiBatches")
+DEEPSEEK: Final = ChatDialect(switched=True, thoughts=True)
 MISTRAL: Final = ChatDialect(batches="actors.providers.mistral.batches:MistralBatches")
 VERTEX: Final = ChatDialect(efforts=GEMINI_EFFORTS, address=vertex_address, tokens=GOOGLE_TOKENS)
 LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")

@@ -3,7 +3,7 @@
 The form: https://platform.openai.com/docs/api-reference/chat/create; `CompletionCreateParams` of the package `openai`
 3.57. What has no counterpart there is refused (`Untranslatable`), not left out; only hints that change no answer are
 left out: `cache_control`, and the thoughts of earlier turns, which the form cannot take back but for the signatures of
-tool calls (`tool_signatures`).
+tool calls (`tool_signatures`) and where a server wants them (`thinking_mode`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.providers.chat_completions.thinking_mode import (
+    SwitchedTranslator,
+    is_forced,
+    said_in_words,
+    switched_effort,
+    switched_thinking,
+    thoughts_in,
+)
 from actors.providers.chat_completions.tool_signatures import UNSIGNED, signatures_in
 from actors.providers.client.canonical_request import (
     FIELDS,
@@ -54,7 +62,7 @@ _decode: Final = msgspec.json.decode
 
 def chat_body(
     body: bytes, bound: str, streamed: bool = False, counted: bool = True, signed: bool | None = True,
-    translator: FieldTranslator | None = None,
+    translator: FieldTranslator | None = None, thoughts: bool = False, forced: bool = True,
 ) -> bytes:  # fmt: skip
     """Return the body of a canonical request, in the form of chat completions. A request that its user wrote in that
     form (`cortex.values.chat_form.request`) stays as it is but for the name of its bound.
@@ -62,7 +70,8 @@ def chat_body(
     `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
     `counted`: with the usage in the last one. `signed`: give signatures of tool calls back (`tool_signatures`); None:
     and have calls without one pass for signed. `translator`: that of the other fields (`fields_with`); None: one for
-    any effort. Raises `Untranslatable`.
+    any effort. `thoughts`: give thoughts back; `forced`: False leaves the choice of tools to the model
+    (`thinking_mode`). Raises `Untranslatable`.
     """
     if body.startswith(CHAT_MARK):
         return _as_written(body, bound, streamed, counted)
@@ -77,14 +86,17 @@ def chat_body(
     made["messages"] = messages
     for turn in TURNS.decode(fields.pop("messages", b"[]")):
         if is_text(turn.content):
-            messages.append(turn)
+            messages.append(said_in_words(turn) if thoughts and turn.role == "assistant" else turn)
         elif turn.role == "assistant":
-            messages.append(_said(_decode(turn.content), signed))
+            said = _decode(turn.content)
+            messages.append(_said(said, signed) | (thoughts_in(said) if thoughts else {}))
         else:
             messages += _asked(turn.role, _decode(turn.content))
     if (tokens := fields.pop("max_tokens", None)) is not None:
         made[bound] = tokens
     made |= translator.fields(fields)
+    if not forced and is_forced(made.get("tool_choice")):
+        made["tool_choice"] = "auto"
     if streamed:
         made |= _STREAMED if counted else {"stream": True}
     return _encode(made)
@@ -197,13 +209,13 @@ def _tool_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"tool_choice": how} | ({"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {})
 
 
-def _output_config(config: Mapping[str, Any], efforts: Efforts) -> dict[str, Any]:
+def _output_config(config: Mapping[str, Any], effort: Effort) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in config.items():
         if value is None:
             continue
         if name == "effort":
-            made |= _effort(value, efforts)
+            made |= effort(value)
         elif name == "format" and value.get("type") == "json_schema":
             schema = openai_schema(value["schema"])
             named = {"name": SCHEMA_NAME, "strict": is_strict(schema), "schema": schema}
@@ -213,9 +225,9 @@ def _output_config(config: Mapping[str, Any], efforts: Efforts) -> dict[str, Any
     return made
 
 
-def _thinking(thinking: Mapping[str, Any], efforts: Efforts) -> dict[str, Any]:
-    effort = effort_of(thinking, _API)
-    return _effort(effort, efforts) if effort else {}
+def _thinking(thinking: Mapping[str, Any], effort: Effort) -> dict[str, Any]:
+    found = effort_of(thinking, _API)
+    return effort(found) if found else {}
 
 
 def _effort(effort: Any, efforts: Efforts) -> dict[str, Any]:
@@ -231,24 +243,28 @@ def _stop(sequences: list[str]) -> dict[str, Any]:
 
 Efforts = Mapping[str, str] | None
 """Efforts of reasoning that a provider takes, and what each is sent as; None: any, as it is."""
+Effort = Callable[[Any], dict[str, Any]]
+"""Function from an effort to the fields that it becomes."""
 
 
-def fields_with(efforts: Efforts) -> FieldTranslator:
-    """Return the translator of the fields beside the messages, for a provider that takes these efforts."""
+def fields_with(efforts: Efforts, switched: bool = False) -> FieldTranslator:
+    """Return the translator of the fields beside the messages, for a provider that takes these efforts. `switched`: its
+    thinking is switched by a field of its own (`thinking_mode`)."""
+    effort: Effort = switched_effort if switched else partial(_effort, efforts=efforts)
     translations: dict[str, Callable[[Any], dict[str, Any]]] = {
         "tools": _tools,
         "tool_choice": _tool_choice,
-        "output_config": partial(_output_config, efforts=efforts),
-        "thinking": partial(_thinking, efforts=efforts),
+        "output_config": partial(_output_config, effort=effort),
+        "thinking": partial(switched_thinking, api=_API) if switched else partial(_thinking, effort=effort),
         "stop_sequences": _stop,
         "metadata": user_of,
         "service_tier": tier_of,
     }
     same = frozenset(CHAT_PARAMETERS)
-    if efforts is not None:
-        translations["reasoning_effort"] = partial(_effort, efforts=efforts)
+    if efforts is not None or switched:
+        translations["reasoning_effort"] = effort
         same -= {"reasoning_effort"}
-    return FieldTranslator(translations, same, _API)
+    return (SwitchedTranslator if switched else FieldTranslator)(translations, same, _API)
 
 
 _FIELDS: Final = fields_with(None)
