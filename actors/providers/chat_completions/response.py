@@ -42,6 +42,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "model_length": CONTEXT_WINDOW,  # Mistral: `CompletionChunk.finish_reason` of the package `mistralai`
     "eos": END_TURN, "eos_token": END_TURN,  # Together; Hugging Face TGI
     "stop_sequence": STOP_SEQUENCE,  # Hugging Face TGI
+    "repetition": MAX_TOKENS,  # vLLM broke off a loop, where it was asked to watch for one (BerriAI/litellm#27101)
     "end_turn": END_TURN, "max_tokens": MAX_TOKENS, "tool_use": TOOL_USE,  # gateways to Anthropic
 }  # fmt: skip
 """Finish reason of a choice -> canonical stop reason. Others are kept as they are (`cortex.values.endings`)."""

@@ -19,6 +19,10 @@ _HEAD: Final = (
 )  # fmt: skip
 """Fields that stand beside the choices, and their types."""
 _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
+_UNENDED: Final = frozenset({"", "null"})
+"""Finish reasons of chunks that end nothing, beside null: empty from LocalAI 2 (mudler/LocalAI#1886, with a usage in
+each chunk), Ollama 0.1 (ollama/ollama#4357) and SGLang 0.4.3 (sgl-project/sglang#3912); the word from KoboldCpp
+(PowerShell/AIShell#350)."""
 
 
 class ChunkAssembler(EventStream):
@@ -32,8 +36,10 @@ class ChunkAssembler(EventStream):
         self._head: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}  # text that grows, joined once at the end
         self._parts: list[Any] = []  # of a content that is a list
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._arguments: dict[int, list[str]] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._arguments: list[list[str]] = []  # of each call
+        self._places: dict[int, int] = {}
+        """Index in the stream -> place of the call that it stands for at present."""
         self._logprobs: list[Any] = []
         self._ending: dict[str, Any] = {}
         """Finish reason, and what stands beside it."""
@@ -54,10 +60,11 @@ class ChunkAssembler(EventStream):
         message: dict[str, Any] = {"role": "assistant", **{name: "".join(each) for name, each in self._texts.items()}}
         if self._parts:
             message["content"] = self._parts
-        for index, pieces in self._arguments.items():
-            self._calls[index]["function"]["arguments"] = "".join(pieces)
+        for call, pieces in zip(self._calls, self._arguments, strict=True):
+            if pieces:
+                call["function"]["arguments"] = "".join(pieces)
         if self._calls:
-            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+            message["tool_calls"] = self._calls
         choice = {"index": 0, "message": message, **self._ending}
         choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
         completion = {**self._head, "object": "chat.completion", "choices": [choice]}
@@ -108,20 +115,58 @@ class ChunkAssembler(EventStream):
             self._grow_call(call, at)
         if isinstance(logprobs := choice.get("logprobs"), dict) and isinstance(logprobs.get("content"), list):
             self._logprobs += logprobs["content"]
-        if isinstance(choice.get("finish_reason"), str):
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason not in _UNENDED:
             self._ending = {name: value for name, value in choice.items() if name not in _NOT_ENDING}
 
     def _grow_call(self, call: dict[str, Any], at: int) -> None:
         """Take a piece of a tool call: the first has id and name, the others more of the arguments."""
-        index = call.get("index")
-        index = index if isinstance(index, int) else at if call.get("id") is None else len(self._calls)
-        known = self._calls.setdefault(index, {"id": None, "type": "function", "function": {"name": ""}})
         function = call.get("function") or {}
+        name, arguments = function.get("name"), function.get("arguments")
+        place = self._place(call, at, bool(name), arguments)
+        if place == len(self._calls):
+            self._calls.append({"id": None, "type": "function", "function": {"name": ""}})
+            self._arguments.append([])
+        known = self._calls[place]
         known["id"] = call.get("id") or known["id"]
         if isinstance(extra := call.get("extra_content"), dict):
             known["extra_content"] = extra
-        known["function"]["name"] = function.get("name") or known["function"]["name"]
-        if isinstance(arguments := function.get("arguments"), str):
-            self._arguments.setdefault(index, []).append(arguments)
+        known["function"]["name"] = name or known["function"]["name"]
+        if isinstance(arguments, str):
+            self._arguments[place].append(arguments)
         elif arguments is not None:
-            self._arguments[index] = [msgspec.json.encode(arguments).decode()]
+            self._arguments[place] = [msgspec.json.encode(arguments).decode()]
+
+    def _place(self, call: dict[str, Any], at: int, named: bool, arguments: Any) -> int:
+        """Return the place of the call that a piece belongs to; that behind the last one: it begins another call.
+
+        The index tells it. Servers that do not count put one call after the other at index 0, or give none: Gemini's
+        come whole, with ids of their own (NousResearch/hermes-agent#62937, su-kaka/gcli2api#406) or empty ones
+        (Arize-ai/phoenix#11376), those of vLLM and SGLang came in pieces (InternLM/lmdeploy#3412). Another id alone
+        begins no call: early vLLM made one for each piece (default of ``DeltaToolCall.id`` in its
+        ``entrypoints/openai/protocol.py``), while the name comes with the first piece.
+        """
+        index, name, behind = call.get("index"), call.get("id"), len(self._calls)
+        counted = isinstance(index, int)
+        index = index if isinstance(index, int) else at
+        place = self._places.get(index, behind)
+        if name and not counted:
+            same = [each for each, known in enumerate(self._calls) if known["id"] == name]
+            place = same[0] if same else behind if named else place
+        elif named and place < behind:
+            known = self._calls[place]["id"]
+            if (name and known and name != known) or (
+                not name and _is_object(arguments) and _is_object("".join(self._arguments[place]))
+            ):
+                place = behind
+        self._places[index] = place
+        return place
+
+
+def _is_object(arguments: Any) -> bool:
+    if not isinstance(arguments, str):
+        return isinstance(arguments, dict)
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except msgspec.DecodeError:
+        return False

@@ -46,6 +46,7 @@ def test_a_plain_completion() -> None:
         ({"content": "a"}, "length", {}, "max_tokens", Ending.CUT),
         ({"content": "a"}, "model_length", {}, "model_context_window_exceeded", Ending.CUT),  # Mistral
         ({"content": "a"}, "eos", {}, "end_turn", Ending.WHOLE),  # Together
+        ({"content": "la la la"}, "repetition", {}, "max_tokens", Ending.CUT),  # vLLM: BerriAI/litellm#27101
         ({"content": "a"}, None, {}, "", Ending.UNKNOWN),
         ({"content": "a"}, "of-tomorrow", {}, "of-tomorrow", Ending.UNKNOWN),
         ({"content": ""}, "content_filter", {}, "refusal", Ending.REFUSED),
