@@ -12,7 +12,7 @@ from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
 from actors.providers.chat_completions.batches import OpenAIBatches
 from actors.providers.chat_completions.client import declined
-from actors.providers.chat_completions.errors import ChatFailures
+from actors.providers.chat_completions.errors import ChatFailures, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.chat_completions.response import with_whole
 from actors.providers.client.key_dialect import DEFAULT, KeyDialect
@@ -38,6 +38,10 @@ COUNTER: Final = "/responses/input_tokens"
 _UNREADABLE_THOUGHTS: Final = re.compile(r"\bencrypted[_ ]content\b", re.IGNORECASE)
 """Words of a refusal of thoughts that another organisation or server has encrypted: "The encrypted content … could not
 be verified.", code ``invalid_encrypted_content`` (https://github.com/openai/codex/issues/8145)."""
+_UNASKED: Final = re.compile(r"\bencrypted content is not supported\b|\breasoning\.encrypted_content\b", re.IGNORECASE)
+"""Words of a refusal to tell thoughts in encrypted form: "Encrypted content is not supported with this model.", from
+models that do not reason (pydantic/pydantic-ai#2867, OpenHands/software-agent-sdk#1208) and some at Azure
+(pydantic/pydantic-ai#2915, earendil-works/pi#6228); a server that knows other values names this one."""
 
 
 class ResponsesVariant(NamedTuple):
@@ -45,15 +49,26 @@ class ResponsesVariant(NamedTuple):
 
     thoughts: bool = True
     """False: thoughts of earlier turns are left out."""
+    asked: bool = True
+    """False: thoughts of the reply are not asked for in the form in which they can be given back."""
 
 
 def _body(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
-    return responses_body(body, streamed, variant.thoughts)
+    return responses_body(body, streamed, variant.thoughts, variant.asked)
 
 
 def _other(variant: ResponsesVariant, outcome: Failure) -> ResponsesVariant | None:
-    refused = refuses_request(outcome) and _UNREADABLE_THOUGHTS.search(outcome.message)
-    return ResponsesVariant(thoughts=False) if refused and variant.thoughts else None
+    if not refuses_request(outcome):
+        return None
+    if variant.asked and (_UNASKED.search(outcome.message) or refuses_field(outcome, "include")):
+        return variant._replace(asked=False)
+    unreadable = variant.thoughts and _UNREADABLE_THOUGHTS.search(outcome.message)
+    return variant._replace(thoughts=False) if unreadable else None
+
+
+def _in_lines(variant: ResponsesVariant) -> ResponsesVariant:
+    """Return the spelling that asks for no thoughts, since most models that there are have none to tell."""
+    return variant._replace(asked=False)
 
 
 def _as_written(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
@@ -74,7 +89,7 @@ texts of tools that the provider runs, which are no tokens of the reply."""
 RESPONSES_FORM: Final = WireForm(
     path=RESPONSES, body=_body, read=read_response, stream=ResponseAssembler,
     failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,
-    other=_other, settled=declined, given=GIVEN_FORM,
+    other=_other, settled=declined, given=GIVEN_FORM, in_lines=_in_lines,
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ answer.
 - Functions are not strict unless a tool says so, as over chat completions: OpenAI would make them so here, and close
   their schemas (https://platform.openai.com/docs/guides/migrate-to-responses).
 - Thoughts of earlier turns are given back where the model's reply held them in encrypted form: a model of reasoning
-  goes on where it stopped. Other thoughts are left out.
+  goes on where it stopped. Other thoughts are left out. That form has to be asked for, as nothing is kept
+  (`ENCRYPTED`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ encrypted form."""
 
 LOGPROBS: Final = "message.output_text.logprobs"
 """Value of ``include`` that asks for the log probabilities of the answer's tokens."""
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""Value of ``include`` that asks for thoughts in encrypted form, which come unasked from no call that keeps nothing
+("This enables reasoning items to be used in multi-turn conversations when using the Responses API statelessly",
+``ResponseCreateParams.include`` of the package ``openai`` 3.57)."""
 COUNTED_FIELDS: Final = frozenset({
     "input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools", "truncation",
 })  # fmt: skip
@@ -66,11 +71,12 @@ _decode: Final = msgspec.json.decode
 _ORDINARY: Final = {"store": False}
 
 
-def responses_body(body: bytes, streamed: bool = False, thoughts: bool = True) -> bytes:
+def responses_body(body: bytes, streamed: bool = False, thoughts: bool = True, asked: bool = True) -> bytes:
     """Return the body of a canonical request, in the form of the Responses API.
 
     `streamed`: ask for events. `thoughts`: False leaves out thoughts of earlier turns, for a server that cannot read
-    them. Raises `Untranslatable`.
+    them. `asked`: whether thoughts of the reply are asked for where a tool may follow them, to be given back. Raises
+    `Untranslatable`.
     """
     if not streamed and (quick := _quick(body)):
         return quick
@@ -82,9 +88,18 @@ def responses_body(body: bytes, streamed: bool = False, thoughts: bool = True) -
     if (tokens := fields.pop("max_tokens", None)) is not None:
         made[BOUND] = tokens
     made |= _ORDINARY | _FIELDS.fields(fields)
+    if asked and _goes_on(made):
+        named = _decode(made.get("include", b"[]"))
+        made["include"] = named if ENCRYPTED in named else [*named, ENCRYPTED]
     if streamed:
         made["stream"] = True
     return _encode(made)
+
+
+def _goes_on(made: Mapping[str, Any]) -> bool:
+    """Return whether a conversation may go on after the reply: it has tools, and none of them is forced by its name,
+    which makes the use of it the answer."""
+    return len(made.get("tools", b"[]")) > len(b"[]") and not bytes(made.get("tool_choice", b"")).startswith(b"{")
 
 
 def counted_body(body: bytes, thoughts: bool = True) -> bytes:

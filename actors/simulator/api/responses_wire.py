@@ -24,6 +24,8 @@ COUNTED_FIELDS: Final = frozenset(
 )
 """Fields that the counter of tokens takes (``InputTokenCountParams`` of the package ``openai`` 3.57)."""
 LOGPROBS: Final = "message.output_text.logprobs"
+ENCRYPTED: Final = "reasoning.encrypted_content"
+"""Values of ``include``."""
 _STATEFUL: Final = ("previous_response_id", "conversation", "prompt", "background")
 
 _encode = msgspec.json.Encoder().encode
@@ -134,14 +136,14 @@ def _block(part: dict[str, Any]) -> dict[str, Any]:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def whole(facts: dict[str, Any]) -> bytes:
-    """Return the body of a response."""
-    return _encode(_response(facts))
+def whole(facts: dict[str, Any], encrypted: bool = False) -> bytes:
+    """Return the body of a response. ``encrypted``: thoughts are told in encrypted form, too."""
+    return _encode(_response(facts, encrypted))
 
 
-def events(facts: dict[str, Any]) -> list[tuple[bytes, int]]:
+def events(facts: dict[str, Any], encrypted: bool = False) -> list[tuple[bytes, int]]:
     """Return the events of a stream, each with its number of output tokens; the last holds the whole response."""
-    response = _response(facts)
+    response = _response(facts, encrypted)
     begun = response | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     made: list[tuple[dict[str, Any], int]] = [({"type": "response.created", "response": begun}, 0)]
     for index, item in enumerate(response["output"]):
@@ -184,6 +186,32 @@ def _pieces(item: dict[str, Any], where: dict[str, Any]) -> list[tuple[dict[str,
     return [*((event, 0) for event in around[:1]), *pieces, (done, 0), *((event, 0) for event in around[1:])]
 
 
+class ThoughtsTold:
+    """Form of the answers to requests that ask for thoughts in encrypted form (``include``)."""
+
+    BEHIND_CONTENT = BEHIND_CONTENT
+
+    @staticmethod
+    def whole(facts: dict[str, Any]) -> bytes:
+        """Return the body of a response."""
+        return whole(facts, encrypted=True)
+
+    @staticmethod
+    def events(facts: dict[str, Any]) -> list[tuple[bytes, int]]:
+        """Return the events of a stream."""
+        return events(facts, encrypted=True)
+
+    @staticmethod
+    def error_event(refusal: ErrorResponse) -> bytes:
+        """Return the event of an error inside a stream."""
+        return error_event(refusal)
+
+
+def asks_for_thoughts(body: bytes) -> bool:
+    """Return whether a request that could be read asks for thoughts in encrypted form."""
+    return ENCRYPTED in (msgspec.json.decode(body).get("include") or ())
+
+
 def error(refusal: ErrorResponse) -> tuple[int, dict[str, Any]]:
     """Return status and body of an error: those of chat completions."""
     return chat_wire.error(refusal)
@@ -195,7 +223,7 @@ def error_event(refusal: ErrorResponse) -> bytes:
     return _event({"type": "error", "sequence_number": 0, "error": facts})
 
 
-def _response(facts: dict[str, Any]) -> dict[str, Any]:
+def _response(facts: dict[str, Any], encrypted: bool) -> dict[str, Any]:
     cut = facts["stop_reason"] == "max_tokens"
     counts = facts["usage"]
     read, output = counts["cache_read_input_tokens"], counts["output_tokens"]
@@ -204,7 +232,7 @@ def _response(facts: dict[str, Any]) -> dict[str, Any]:
         "id": _name("resp", facts), "object": "response", "created_at": 1_767_225_600.0,
         "status": "incomplete" if cut else "completed", "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "instructions": None, "metadata": {}, "model": facts["model"], "output": _output(facts, cut),
+        "instructions": None, "metadata": {}, "model": facts["model"], "output": _output(facts, cut, encrypted),
         "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [], "top_p": None,
         "usage": {
             "input_tokens": prompt, "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": 0},
@@ -214,13 +242,15 @@ def _response(facts: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _output(facts: dict[str, Any], cut: bool) -> list[dict[str, Any]]:
+def _output(facts: dict[str, Any], cut: bool, encrypted: bool) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for at, block in enumerate(facts["content"]):
         name = _name({"thinking": "rs", "tool_use": "fc"}.get(block["type"], "msg"), facts) + f"_{at}"
         if block["type"] == "thinking":
             summary = [{"type": "summary_text", "text": block["thinking"]}]
-            items.append({"id": name, "type": "reasoning", "summary": summary, "encrypted_content": "c2VjcmV0"})
+            items.append({"id": name, "type": "reasoning", "summary": summary})
+            if encrypted:
+                items[-1]["encrypted_content"] = "c2VjcmV0"
         elif block["type"] == "tool_use":
             arguments = _encode(block["input"]).decode()
             items.append({"id": name, "type": "function_call", "status": "completed", "call_id": block["id"],

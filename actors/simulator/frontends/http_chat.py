@@ -93,12 +93,15 @@ class ChatRoutes:
                 counted = self._provider.count_tokens(responses_wire.counted_request(given))
                 return self._response({"object": "response.input_tokens", "input_tokens": counted})
             body = form.messages_request(given)
+            answered: Any = form
+            if form is responses_wire and responses_wire.asks_for_thoughts(given):
+                answered = responses_wire.ThoughtsTold
         except BadRequest as error:
             self._provider.tally.bad_requests += 1
             return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))
         except web.HTTPRequestEntityTooLarge:
             return self._refused(_TOO_LARGE)
-        return await self._answered(request, body, form)
+        return await self._answered(request, body, answered)
 
     async def _answered(self, request: web.BaseRequest, body: bytes, form: Any) -> web.StreamResponse:
         provider = self._provider

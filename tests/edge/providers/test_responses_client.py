@@ -11,16 +11,20 @@ import pytest
 from actors.providers.client.http_model import STREAM_ABOVE_TOKENS
 from actors.providers.client.keyed_model import KeyedModel
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
+from actors.providers.credentials.credential import Credential
 from actors.providers.registry import APIS, PROVIDERS, RESPONSES_CLIENT, of_endpoint, over_api, row_of
 from actors.providers.remedies import RESPONSES_ADDRESS
 from actors.providers.responses.client import model_of
+from actors.providers.responses.request import responses_body
 from actors.providers.transport.body import REPLY_BYTES_LEAST
+from actors.simulator.frontends.http_app import SimulatorServer, serve
+from actors.simulator.settings import SimulatorSettings
 from cortex.values.chat_form.request import RESPONSES_MARK, written_request
 from cortex.values.endings import Ending
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.providers.test_chat_errors import AZURE_FILTER, TPM, openai
-from tests.edge.providers.test_responses_request import THOUGHT, USE
+from tests.edge.providers.test_responses_request import THOUGHT, TOLD, USE
 from tests.edge.providers.test_responses_response import events, response, said, stream_of
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, Step, http
@@ -31,12 +35,13 @@ LOOP = json.dumps({"model": "gpt", "max_tokens": 20, "messages": [
     {"role": "user", "content": "Add."}, {"role": "assistant", "content": [THOUGHT, USE]},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "5"}]},
 ]}).encode()  # fmt: skip
+TOOLED = json.dumps(json.loads(LOOP) | {"tools": [{"name": "add"}]}).encode()
 YES = response(said("yes"))
 EVENTS = "text/event-stream"
 K = FailureKind
 
 
-def client(server: Scripted, environ: dict[str, str] | None = None, **where: str) -> KeyedModel:
+def client(server: Scripted | SimulatorServer, environ: dict[str, str] | None = None, **where: str) -> KeyedModel:
     name = "openai-responses"
     account = opened(ProviderLocation(provider=name, base_url=server.url, **where), environ or {"OPENAI_API_KEY": KEY})
     return model_of(ClientSpec(endpoint=account.endpoint, provider=name, credential=account.credential))
@@ -145,6 +150,52 @@ async def test_thoughts_that_the_server_cannot_read_are_left_out_from_then_on(to
         await model.close()
         assert [type(each) for each in found] == [Reply, Reply]
         assert [len(each.json["input"]) for each in server.asked] == [4, 3, 3]
+
+
+NONE_TOLD = [
+    "Encrypted content is not supported with this model.",  # OpenAI, Azure: pydantic/pydantic-ai#2867, #2915
+    "Unknown parameter: 'include'.",
+    "Invalid value: 'reasoning.encrypted_content'. Supported values are: 'message.input_image.image_url'.",
+]
+
+
+@pytest.mark.parametrize("text", NONE_TOLD)
+@pytest.mark.parametrize("told", [{}, {"x_should_retry": "true"}])
+async def test_thoughts_that_the_server_does_not_tell_are_not_asked_for_from_then_on(text: str, told: dict[str, str]) -> None:
+    with served(lambda asked: http(openai(text, param="include"), 400, **told) if "include" in asked.json else http(YES)) as server:
+        model = client(server)
+        found = [await model.call(TOOLED, output_tokens_max=20, timeout_s=5) for _ in range(2)]
+        await model.close()
+        assert [type(each) for each in found] == [Reply, Reply]
+        assert [each.json.get("include") for each in server.asked] == [[TOLD], None, None]
+        assert [len(each.json["input"]) for each in server.asked] == [4, 4, 4], "earlier thoughts are given back"
+        assert "include" not in json.loads(model.line_body(TOOLED))
+
+
+def test_a_line_of_a_batch_asks_for_no_thoughts_since_its_refusal_would_cost_the_row() -> None:
+    model = model_of(ClientSpec(endpoint="x", provider="openai-responses", credential=Credential(api_key=KEY)))
+    line = json.loads(model.line_body(TOOLED))
+    assert "include" not in line and len(line["input"]) == 4
+
+
+async def test_a_tool_loop_gives_the_thoughts_back_that_the_provider_told() -> None:
+    """At the simulated provider, which tells them to those who ask alone."""
+    first = {"model": "sim", "max_tokens": 400, "messages": [{"role": "user", "content": "Add 2 and 3."}],
+             "tools": [{"name": "add", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}}  # fmt: skip
+    server = await serve(SimulatorSettings(error=0.0, thinking_tokens=8))
+    model = client(server)
+    named = first | {"tool_choice": {"type": "tool", "name": "add"}}
+    said, bare = [await model.call(json.dumps(each).encode(), output_tokens_max=400, timeout_s=5) for each in (first, named)]
+    await model.close()
+    await server.close()
+    turn = json.loads(said.body)["content"]
+    assert [block["type"] for block in turn] == ["thinking", "tool_use"]
+    told = [{"type": "tool_result", "tool_use_id": turn[1]["id"], "content": "5"}]
+    more = [*first["messages"], {"role": "assistant", "content": turn}, {"role": "user", "content": told}]
+    items = json.loads(responses_body(json.dumps(first | {"messages": more}).encode()))["input"]
+    assert [item.get("type") for item in items] == [None, "reasoning", "function_call", "function_call_output"]
+    assert items[1]["encrypted_content"]
+    assert json.loads(bare.body)["content"][0]["signature"] == ""
 
 
 async def test_a_request_without_counterpart_is_rejected_unsent() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.files.batch_request import PARAMS
 from actors.providers.client.wire_form import Untranslatable
-from actors.providers.responses.request import responses_body
+from actors.providers.responses.request import counted_body, responses_body
 from actors.simulator.api.responses_wire import messages_request
 from tests.edge.providers.test_chat_request import _RESULT, _SAID, _TEXT, LOOSE, PNG, SCHEMA, USER
 
@@ -19,6 +19,8 @@ PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
 USE = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
 CALL = {"type": "function_call", "call_id": "t1", "name": "add", "arguments": '{"a":1}'}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "rs_1:c2VjcmV0"}
+TOOLS = [{"name": "t"}]
+TOLD = "reasoning.encrypted_content"
 
 
 def made(thoughts: bool = True, streamed: bool = False, **fields: Any) -> dict[str, Any]:
@@ -59,7 +61,8 @@ def test_a_request_of_texts_alone_leaves_nothing_at_the_provider() -> None:
          {"tool_choice": {"type": "function", "name": "t"}, "parallel_tool_calls": False}),
         ({"tools": [{"name": "t", "description": "d", "input_schema": SCHEMA}, {"name": "u", "strict": True}]},
          {"tools": [{"type": "function", "name": "t", "description": "d", "parameters": SCHEMA, "strict": False},
-                    {"type": "function", "name": "u", "parameters": {"type": "object"}, "strict": True}]}),
+                    {"type": "function", "name": "u", "parameters": {"type": "object"}, "strict": True}],
+          "include": [TOLD]}),
         ({"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}, "verbosity": "low"},
          {"text": {"format": {"type": "json_schema", "name": "answer", "strict": True, "schema": SCHEMA},
                    "verbosity": "low"}}),
@@ -114,6 +117,26 @@ def test_fields_beside_the_messages(fields: dict[str, Any], expected: dict[str, 
 )  # fmt: skip
 def test_turns_are_items(turn: dict[str, Any], expected: list[dict[str, Any]]) -> None:
     assert made(messages=[turn])["input"] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "included"),
+    [
+        ({}, None),  # an answer without tools is the last one
+        ({"tools": []}, None),
+        ({"tools": TOOLS}, [TOLD]),
+        ({"tools": TOOLS, "tool_choice": {"type": "any"}}, [TOLD]),
+        ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "t"}}, None),  # the answer of a typed row
+        ({"tools": TOOLS, "include": ["x"]}, ["x", TOLD]),
+        ({"include": [TOLD], "tools": TOOLS}, [TOLD]),
+    ],
+)
+def test_thoughts_are_asked_for_where_they_can_be_given_back(fields: dict[str, Any], included: list[str] | None) -> None:
+    assert made(**fields).get("include") == included
+    assert made(streamed=True, **fields).get("include") == included
+    request = json.dumps({"model": "m", "max_tokens": 20, "messages": USER} | fields).encode()
+    assert json.loads(responses_body(request, asked=False)).get("include") == fields.get("include")
+    assert "include" not in json.loads(counted_body(request)), "the counter knows no such field"
 
 
 def test_thoughts_can_be_left_out() -> None:
