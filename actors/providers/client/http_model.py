@@ -1,15 +1,17 @@
 """Client of an API over HTTP: a bounded canonical request in, a canonical reply or a typed failure out.
 
 One client serves all wire forms (`WireForm`). Retries and budgets are the core's: the client makes one attempt, and
-repeats it only where a request was refused for its key or for a field that the server does not know, which cost
-nothing.
+repeats it only where a request was refused for its key, for its stream or for a field that the server does not know,
+which cost nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -43,11 +45,22 @@ from cortex.values.chat_form.request import WRITTEN
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
+from policies.failures.told_retry import refuses_request
 from policies.limits.limit import RateLimits
 
 STREAM_ABOVE_TOKENS: Final = 8_000
 """Bound of a reply in tokens from which it is streamed. At 50 tokens a second that is 160 s without progress to be
 seen, and networks drop a connection that is silent for some minutes."""
+
+_NO_STREAM: Final = re.compile(
+    r"\bverified to stream\b|'stream' does not support true"
+    r"|\bstreaming is not supported\b|\bdoes not support streaming\b",
+    re.IGNORECASE,
+)
+"""Words of a refusal to stream: "Your organization must be verified to stream this model." (OpenAI, until a person has
+shown an identity card: continuedev/continue#8209, through OpenRouter BeehiveInnovations/pal-mcp-server#134) and
+"Unsupported value: 'stream' does not support true with this model." (o1: Aider-AI/aider#2841, at Azure
+BerriAI/litellm#7693)."""
 
 PAGES_OF_WRONG_ADDRESS: Final = 3
 """Pages with a good status, before any reply, from which on the address is blamed: it is that of a sign-in page, or of
@@ -184,17 +197,27 @@ class HttpModel:
         bytes_max: int,
     ) -> Reply | Failure:  # fmt: skip
         """Return the outcome of a request that failed: repeated where it was refused for its key `used`, and that was
-        renewed, or for a field that the server does not know. Apart from `call`: closures would slow its variables."""
+        renewed, for its stream, or for a field that the server does not know. Apart from `call`: closures would slow
+        its variables."""
 
         async def again(repeated: bytes) -> Reply | Failure:
             left_s = until_s - time.monotonic()
             return await self._sent(form, repeated, max(left_s, 0.001), silence_s, progress, bytes_max)
 
         async def other(variant: Variant) -> Reply | Failure:
-            return await again(form.body(body, streamed, variant))
+            return await whole(await again(form.body(body, streamed, variant)), variant)
+
+        async def whole(outcome: Reply | Failure, variant: Variant) -> Reply | Failure:
+            """Return the outcome without a stream, where that is what was refused."""
+            nonlocal streamed, silence_s
+            if not streamed or not isinstance(outcome, Failure) or not refuses_stream(outcome):
+                return outcome
+            self._stream_above_tokens = sys.maxsize
+            streamed, silence_s = False, None  # nothing comes before the whole answer
+            return await again(form.body(body, False, variant))
 
         outcome = await again(sent) if await self._keys.after(failure, used) else failure
-        outcome = await self._spelled_otherwise(form, outcome, variant, other)
+        outcome = await self._spelled_otherwise(form, await whole(outcome, variant), variant, other)
         if not isinstance(outcome, Failure):
             return outcome
         return form.settled(self._failures.naming_model(outcome, body), body)
@@ -336,6 +359,13 @@ class HttpModel:
     async def _free_way(self, path: str) -> FreeWay:
         """Return how a free call to a path is sent."""
         raise NotImplementedError
+
+
+def refuses_stream(failure: Failure) -> bool:
+    """Return whether a request was refused because its answer was to be streamed. From then on a model is asked for
+    whole answers: the timeout of the attempt, which counts the tokens that the answer may have, is then the only
+    bound."""
+    return refuses_request(failure) and _NO_STREAM.search(failure.message) is not None
 
 
 def _salvaged(form: WireForm, answer: Response, error: Exception) -> Reply:
