@@ -6,6 +6,10 @@ errors. All of them stay at the provider until they are deleted or expire (``dis
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Final
 
@@ -25,6 +29,23 @@ FIRST: Final = "cortex"
 FOREIGN: Final = "-"
 """First custom id of a batch without that key: it was not made here."""
 NO_SUCH_FILE: Final = 404
+LOOK_S: Final = 1.0
+LOOK_GROWTH: Final = 1.5
+LOOK_MAX_S: Final = 15.0
+"""Seconds before the first look at a file that its provider still works on, factor from each pause to the next, and the
+longest one: Microsoft's sample looks every 15 s."""
+WAITING_SHARE: Final = 0.8
+"""Share of the time of a submission in which its file may become ready; the rest is for the batch."""
+_IN_WORK: Final = frozenset({"pending", "running", "notrunning", "processing", "uploading", "queued", "in_progress"})
+"""States, in lower case, of an uploaded file of which no batch can be made yet. Azure's are pending and running, then
+`processed` (sample of https://learn.microsoft.com/azure/ai-services/openai/how-to/batch, openai/openai-dotnet#312);
+Gemini's is PROCESSING, then ACTIVE (https://ai.google.dev/api/files#State). OpenAI's say nothing: `status` is
+deprecated there (`FileObject` of the package `openai` 3.57)."""
+_UNREADY: Final = re.compile(
+    r"\bin '?(?:pending|running|notrunning|processing)'? state\b|\bnot in an ACTIVE state\b", re.IGNORECASE
+)
+"""Words of a refusal to make a batch of such a file: "The input file '…' is in 'pending' state. Only files with status
+'Processed' are accepted for batch inferencing." (Azure, https://learn.microsoft.com/answers/questions/2203029)."""
 _BOUNDARY: Final = "cortex-c2a1f0d47e5b4c6f9a83"
 
 
@@ -122,23 +143,47 @@ class FileBatches(BatchClient):
         raise NotImplementedError
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Upload a file of these rows and make a batch of it."""
+        """Upload a file of these rows and make a batch of it, once the provider is ready for that."""
+        begun_s = time.monotonic()
         uploaded = await self._uploaded(b"".join([self._line_of(row) for row in rows]), timeout_s)
         if isinstance(uploaded, Failure):  # a file alone costs nothing, and no batch was made of it
             return msgspec.structs.replace(uploaded, sent=False)
+        file, unready = uploaded
         try:
-            path, wanted = self._making(uploaded, rows)
+            path, wanted = self._making(file, rows)
         except NoName as error:
             return self._no_name(error)
-        made = await self._asked("POST", path, body=msgspec.json.encode(wanted), timeout_s=timeout_s, known=path)
-        if isinstance(made, Failure):
-            if surely_not_made(made):
-                await self._delete((uploaded,))
-            return self._not_made(made)
-        return self._made(made) or self._unreadable("what is said of a batch")
+        for refusals in itertools.count():
+            until_s = begun_s + WAITING_SHARE * timeout_s
+            if unready and not await self._until_ready(file, refusals, until_s):
+                await self._delete((file,))
+                text = "the provider was not done with the file of the batch in time: it is uploaded again"
+                return Failure(FailureKind.TRANSIENT, self._failures.line(text), sent=False)
+            left_s = max(begun_s + timeout_s - time.monotonic(), 1.0)
+            made = await self._asked("POST", path, body=msgspec.json.encode(wanted), timeout_s=left_s, known=path)
+            unready = isinstance(made, Failure) and 400 <= made.status < 500 and bool(_UNREADY.search(made.message))
+            if not unready:
+                break
+        if not isinstance(made, Failure):
+            return self._made(made) or self._unreadable("what is said of a batch")
+        if surely_not_made(made):
+            await self._delete((file,))
+        return self._not_made(made)
 
-    async def _uploaded(self, content: bytes, timeout_s: float) -> str | Failure:
-        """Upload a file and return its id."""
+    async def _until_ready(self, file: str, refusals: int, until_s: float) -> bool:
+        """Wait until the provider has done its work on a file, or a look at it fails: the batch that is then made tells
+        why. Return False if the time of the monotonic clock came first. ``refusals``: those of a batch of it so far."""
+        pause_s = LOOK_S * LOOK_GROWTH**refusals
+        while time.monotonic() + pause_s <= until_s:
+            await asyncio.sleep(pause_s)
+            found = await self._asked("GET", self._file_path(file))
+            if isinstance(found, Failure) or not in_work(_state_in(found)):
+                return True
+            pause_s = min(pause_s * LOOK_GROWTH, LOOK_MAX_S)
+        return False
+
+    async def _uploaded(self, content: bytes, timeout_s: float) -> tuple[str, bool] | Failure:
+        """Upload a file and return its id, and whether the provider still works on it."""
         body, kind = form_of(content)
         more = {"content-type": kind}
         uploaded = await self._asked(
@@ -146,7 +191,8 @@ class FileBatches(BatchClient):
         )
         if isinstance(uploaded, Failure):
             return uploaded
-        return id_in(uploaded) or self._unreadable("what is said of an uploaded file")
+        name = id_in(uploaded)
+        return (name, in_work(_state_in(uploaded))) if name else self._unreadable("what is said of an uploaded file")
 
     async def look(self, name: str) -> BatchStatus | Failure:
         """Return the status of a batch; a failure of ``NEVER_BEGAN`` if its file was refused as a whole."""
@@ -248,6 +294,24 @@ def id_in(data: bytes) -> str:
         return name
     except (msgspec.DecodeError, UnicodeDecodeError, NoName):
         return ""
+
+
+class _File(msgspec.Struct):
+    status: Any = None
+    state: Any = None
+
+
+def in_work(state: object) -> bool:
+    """Return whether a provider that says this of a file still works on it."""
+    return str(state).lower() in _IN_WORK
+
+
+def _state_in(data: bytes) -> object:
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return file.status or file.state
 
 
 def form_of(content: bytes) -> tuple[bytes, str]:

@@ -23,7 +23,7 @@ import msgspec
 
 from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.batches.exchange import NoName, path_of
-from actors.providers.batches.file_batches import BatchOfFiles, FileBatches
+from actors.providers.batches.file_batches import BatchOfFiles, FileBatches, in_work
 from actors.providers.batches.result_lines import line_in
 from actors.providers.client.canonical_request import model_in
 from actors.providers.gemini.generate_request import generate_body
@@ -77,7 +77,7 @@ class GeminiBatches(FileBatches):
     def _empty_line(self, row: BatchRequest, model: str) -> bytes:
         return msgspec.json.encode(_Line(row.custom_id, msgspec.Raw(b'{"contents":[]}'))) + b"\n"
 
-    async def _uploaded(self, content: bytes, timeout_s: float) -> str | Failure:
+    async def _uploaded(self, content: bytes, timeout_s: float) -> tuple[str, bool] | Failure:
         path = f"/upload{VERSION}/files"
         about = {
             "X-Goog-Upload-Protocol": "resumable", "X-Goog-Upload-Command": "start",
@@ -97,7 +97,8 @@ class GeminiBatches(FileBatches):
         if isinstance(sent, Failure):
             return sent
         try:
-            return _bare(msgspec.json.decode(sent, type=_Uploaded).file.name, "files")
+            file = msgspec.json.decode(sent, type=_Uploaded).file
+            return _bare(file.name, "files"), in_work(file.state)
         except (msgspec.DecodeError, UnicodeDecodeError, NoName) as error:
             return self._unreadable("what is said of an uploaded file", error)
 
@@ -189,8 +190,12 @@ class _Named(msgspec.Struct):
     name: str
 
 
+class _File(_Named):
+    state: Any = None
+
+
 class _Uploaded(msgspec.Struct):
-    file: _Named
+    file: _File
 
 
 class _Status(msgspec.Struct):

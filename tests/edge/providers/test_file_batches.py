@@ -12,6 +12,7 @@ import pytest
 
 from actors.channel.batches.orders import passes
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
+from actors.providers.batches import file_batches
 from actors.providers.batches.file_batches import FOREIGN
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
 from actors.providers.pricing import known
@@ -32,8 +33,8 @@ SOON = SimulatorSettings(error=0.0, batch_ms=5)
 BELOW = {"gemini": "/v1beta/openai"}
 """Path of the address of chat completions."""
 KEYS = {"openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY", "mistral": "MISTRAL_API_KEY",
-        "gemini": "GEMINI_API_KEY"}  # fmt: skip
-EACH = pytest.mark.parametrize("provider", KEYS)
+        "gemini": "GEMINI_API_KEY", "azure": "AZURE_OPENAI_API_KEY"}  # fmt: skip
+EACH = pytest.mark.parametrize("provider", [each for each in KEYS if each != "azure"])
 QUOTA = {"error": {"code": 429, "message": "You exceeded your current quota", "status": "RESOURCE_EXHAUSTED"}}
 
 
@@ -166,6 +167,81 @@ async def test_whether_a_failed_submission_may_have_made_a_batch(provider: str, 
     assert isinstance(found, Failure) and surely_not_made(found) is sure
     deleted = [each.target for each in server.asked if each.method == "DELETE"]
     assert bool(deleted) is sure, "a file that no batch was made of is deleted"
+
+
+PENDING = (
+    "The input file 'f1' is in 'pending' state. Only files with status 'Processed' are accepted for batch inferencing. "
+    "Please check the file status and try again"
+)
+"""Azure's refusal: https://learn.microsoft.com/answers/questions/2203029"""
+WORK: list[tuple[str, str, list[Any], list[str]]] = [
+    ("azure", "pending", ["pending", "running", "processed"], ["GET", "GET", "GET", "POST"]),  # openai/openai-dotnet#312
+    ("azure", "pending", ["error"], ["GET", "POST"]),  # what is wrong with the file is said when the batch is made
+    ("azure", "pending", [404], ["GET", "POST"]),
+    ("azure", "pending", [503], ["GET", "POST"]),
+    ("azure", "processed", [], ["POST"]),
+    ("azure", "", ["processed"], ["POST", "GET", "POST"]),  # the upload says nothing, and the batch is refused
+    ("azure", "processed", ["processed", "processed"], ["POST", "GET", "POST", "GET", "POST"]),  # its parts differ for a while
+    ("openai", "processed", [], ["POST"]),
+    ("openai", "uploaded", [], ["POST"]),  # deprecated: `FileObject.status` of the package `openai` 3.57
+    ("openai-responses", "", [], ["POST"]),
+    ("mistral", "", [], ["POST"]),
+    ("gemini", "ACTIVE", [], ["POST"]),  # https://ai.google.dev/api/files#State
+    ("gemini", "PROCESSING", ["PROCESSING", "ACTIVE"], ["GET", "GET", "POST"]),
+]  # fmt: skip
+"""Provider, status of the uploaded file, what looks at it find, and the requests after the upload."""
+
+
+class Filing:
+    """Server of files and batches, which makes no batch before the looks at the file are used up."""
+
+    def __init__(self, provider: str, status: str, looks: list[Any]) -> None:
+        self.provider, self.status, self.looks = provider, status, list(looks)
+
+    def __call__(self, asked: Asked) -> Answer:
+        path = asked.target.partition("?")[0]
+        if asked.method == "DELETE":
+            return http({"deleted": True})
+        if asked.method == "GET":
+            found = self.looks.pop(0)
+            return http({"error": {"message": "no"}}, found) if isinstance(found, int) else http(self.file(found))
+        if path.endswith("/files"):
+            made = self.file(self.status)
+            return http({"file": made} if "gemini" in self.provider else made, X_Goog_Upload_URL="http://x/v1beta/files")
+        if self.looks:
+            return http({"error": {"code": "invalid_request", "message": PENDING}}, 400)
+        return http({"name": "batches/b1", "id": "b1"})
+
+    def file(self, status: str) -> dict[str, Any]:
+        about = {"name": "files/f1", "state": status} if self.provider == "gemini" else {"id": "f1", "status": status}
+        return {key: value for key, value in about.items() if value}
+
+
+@pytest.mark.parametrize(("provider", "status", "looks", "requests"), WORK)
+async def test_a_batch_is_made_once_the_provider_has_worked_on_its_file(
+    provider: str, status: str, looks: list[Any], requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_batches, "LOOK_S", 0.0)
+    with served(Filing(provider, status, looks)) as server:
+        model = client(provider, server.url)
+        assert await model.batches.submit(rows(1), 60.0) == "b1"
+        await model.close()
+    uploads = 2 if provider == "gemini" else 1
+    assert [each.method for each in server.asked[uploads:]] == requests
+    looked = {each.target for each in server.asked if each.method == "GET"}
+    assert looked <= {"/v1/files/f1", "/openai/v1/files/f1", "/v1beta/files/f1"}
+
+
+@pytest.mark.parametrize("status", ["pending", ""])
+async def test_a_file_that_is_not_ready_in_time_is_deleted_and_its_rows_go_again(status: str) -> None:
+    with served(Filing("azure", status, ["pending"] * 9)) as server:
+        model = client("azure", server.url)
+        found = await model.batches.submit(rows(1), 1.0)  # the first look would be after a second
+        await model.close()
+    assert isinstance(found, Failure) and surely_not_made(found) and passes(found)
+    assert (found.kind, found.sent, found.may_be_billed) == (K.TRANSIENT, False, False)
+    assert "not done with the file" in found.message
+    assert [each.method for each in server.asked] == ["POST", *(["POST"] if not status else []), "DELETE"]
 
 
 async def test_the_upload_of_gemini_stays_at_its_address_and_its_key_in_its_header() -> None:
