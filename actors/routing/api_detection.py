@@ -2,14 +2,15 @@
 
 Servers of the Messages API (vLLM, SGLang, llama.cpp, Ollama, LiteLLM) serve chat completions as well; other servers,
 and earlier releases of these, serve chat completions alone. A request of ``{}`` tells them apart and costs nothing: no
-API answers it, and each refuses it in a way of its own. llama.cpp serves both and is asked by chat completions: its
-Messages API passes over schemas (``output_config``) and has no log probabilities.
+API answers it, and each refuses it in a way of its own. A server that has both, and passes over schemas in the Messages
+API (``actors.routing.server_features``), is asked by chat completions, which have log probabilities, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,20 +28,16 @@ from actors.providers.registry import (
     row_of,
 )
 from actors.routing.model_spec import ModelSpec
+from actors.routing.server_features import MESSAGES_PATH, without_schemas
 from cortex.values.chat_form.request import EMBEDDINGS, RESPONSES
 from cortex.values.limits import BATCHES
 from policies.failures.error_vocabulary import NO_SUCH_PATH
 
-MESSAGES_PATH: Final = "/v1/messages"
 CHAT_PATH: Final = "/chat/completions"
 TIMEOUT_S: Final = 10.0
 """Longest wait in seconds for the refusal of a request. A server that says nothing by then is taken for one of the
 Messages API: its calls then show what is wrong."""
-LLAMA_CPP: Final = "llama.cpp"
-"""Header ``Server`` of llama.cpp (`tools/server/server-http.cpp`); what its Messages API reads is in
-`server_chat_convert_anthropic_to_oai` of `tools/server/server-chat.cpp` (b11434)."""
 NO_MESSAGES: Final = "has no Messages API"
-NO_SCHEMAS: Final = "is llama.cpp, whose Messages API passes over schemas"
 _LACKS_FIELDS: Final = 422
 
 Answered = tuple[int, bytes, str]
@@ -139,8 +136,8 @@ async def found_api(
             return await _preferring_chat(spec, environ, timeout_s), ""
         answered = await _asked(spec, MESSAGES_PATH, environ, timeout_s)
         why = NO_MESSAGES if lacks_api(answered) else ""
-        if answered is not None and answered[2] == LLAMA_CPP:
-            why = why or NO_SCHEMAS
+        if answered is not None and has_api(answered):
+            why = await without_schemas(answered[2], partial(got, spec, environ=environ, timeout_s=timeout_s))
         for each in _over_chat(spec) if why else ():
             if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
                 return each, f"{without_password(each.base_url)} {why}: asked by OpenAI's chat completions"
@@ -196,6 +193,15 @@ def _over_chat(spec: ModelSpec) -> list[ModelSpec]:
 
 def _endpoint(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     return endpoint_named(credential_of(spec.location(), environ, required=False))
+
+
+async def got(spec: ModelSpec, path: str, environ: Mapping[str, str], timeout_s: float) -> bytes | None:
+    """Return what a server has at a path below a specification's address, of the Messages API; None: nothing, or no
+    answer. Raises CredentialError."""
+    from actors.providers.transport.empty_request import found_at
+
+    credential = credential_of(spec.location(), environ, required=False)
+    return await found_at(without_password(_address(spec)) + path, credential, timeout_s)
 
 
 async def _asked(spec: ModelSpec, path: str, environ: Mapping[str, str], timeout_s: float) -> Answered | None:

@@ -32,6 +32,8 @@ class Asked:
         self.url = url
         self.requests: list[tuple[str, bytes, str]] = []
         """Path, body, and the key's header of each request."""
+        self.got: list[tuple[str, str]] = []
+        """Path and the key's header of what was got."""
 
     @property
     def paths(self) -> list[str]:
@@ -40,9 +42,11 @@ class Asked:
 
 @contextmanager
 def serving(
-    answers: dict[str, Answer], other: Answer = (404, {"detail": "Not Found"}), server: str = "uvicorn"
-) -> Iterator[Asked]:
-    """Server that answers these paths; ``other`` answers any other path. ``server``: its header of that name."""
+    answers: dict[str, Answer], other: Answer = (404, {"detail": "Not Found"}), server: str = "uvicorn",
+    pages: dict[str, Any] | None = None,
+) -> Iterator[Asked]:  # fmt: skip
+    """Server that answers these paths; ``other`` answers any other path. ``server``: its header of that name. ``pages``:
+    what is got at other paths."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None: ...
@@ -50,7 +54,13 @@ def serving(
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             asked.requests.append((self.path, body, self.headers.get("Authorization", "")))
-            status, found = answers.get(self.path, other)
+            self.answer(*answers.get(self.path, other))
+
+        def do_GET(self) -> None:
+            asked.got.append((self.path, self.headers.get("Authorization", "")))
+            self.answer(*((200, pages[self.path]) if pages and self.path in pages else other))
+
+        def answer(self, status: int, found: Any) -> None:
             data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
             self.send_response_only(status)
             self.send_header("Server", server)
@@ -121,6 +131,7 @@ async def test_a_server_of_the_messages_api_is_asked_by_it(spec, answers):
         given = spec(asked)
         assert await with_api(given, KEYS) is given
         assert asked.paths == [MESSAGES]
+        assert {key for _, key in asked.got} <= {"Bearer sk-of-the-server"}
 
 
 @pytest.mark.parametrize(("answers", "other"), CHAT_ALONE.values(), ids=CHAT_ALONE)
