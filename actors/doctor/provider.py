@@ -18,15 +18,16 @@ from actors.providers.credentials.base_url import is_by_name
 from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.credentials.environment import hidden_in, keys_in
 from actors.providers.health.checks import ProviderChecks
-from actors.providers.registry import PROVIDERS, load, row_of
+from actors.providers.registry import CHAT_CLIENT, PROVIDERS, is_own_server, load, row_of
 from actors.providers.remedies import NO_TLS
 from actors.providers.transport.failures import NO_TLS_SPOKEN, ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
-from actors.routing.api_detection import found_api
+from actors.routing.api_detection import found_api, got
 from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.own_server import METRICS_OPTION
 from actors.routing.queue_metrics import NO_METRICS, queue_metrics
 from actors.routing.server_discovery import looked_up, named_servers
+from actors.routing.server_features import LOADED_PATH, OLLAMA_TOKENS, VERSION_PATH, is_ollama, loaded_tokens
 
 SERVERS_AT_ONCE = 32
 """Further servers that are checked at the same time."""
@@ -105,6 +106,27 @@ def _findings_at(asked: DoctorOptions) -> Iterator[Finding]:
     if credential is not None and (yield from _reached(asked, credential, checks.address(credential))):
         yield from asyncio.run(checks.answers(credential, found))
         yield from _metrics(spec, credential, asked.timeout_s)
+        if asked.model and spec.row.client == CHAT_CLIENT and is_own_server(credential.endpoint):
+            yield from _context(spec, asked)
+
+
+def _context(spec: ModelSpec, asked: DoctorOptions) -> Iterator[Finding]:
+    """Check how long a prompt may be at Ollama, which cuts a longer one and answers what is left of it."""
+
+    async def looked_at() -> tuple[bytes | None, bytes | None]:
+        version, loaded = (got(spec, path, asked.environ, asked.timeout_s) for path in (VERSION_PATH, LOADED_PATH))
+        return await version, await loaded
+
+    version, loaded = asyncio.run(looked_at())
+    if not is_ollama(version):
+        return
+    tokens, longer = loaded_tokens(loaded, asked.model), "start it with OLLAMA_CONTEXT_LENGTH=TOKENS"
+    if tokens is None:
+        text = f"Ollama cuts long prompts unsaid, and tells from which length on once {asked.model} is loaded"
+        yield warning("context", text, f"give --paid, which loads it; where prompts are long, {longer}")
+        return
+    text = f"Ollama holds {tokens:,} tokens of prompt and answer for {asked.model}; longer prompts are cut unsaid"
+    yield ok("context", text) if tokens > OLLAMA_TOKENS else warning("context", text, f"where that is short, {longer}")
 
 
 def _metrics(spec: ModelSpec, credential: Credential, timeout_s: float) -> Iterator[Finding]:

@@ -1,0 +1,128 @@
+"""Servers that pass over schemas in the Messages API are asked by chat completions; Ollama tells how much it holds.
+
+What the servers say of themselves is made by hand after their sources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from actors.doctor import provider
+from actors.doctor.checks import DoctorOptions, examine
+from actors.routing.api_detection import with_apis
+from actors.routing.model_spec import ModelSpec
+from actors.routing.server_features import is_ollama, lacks_field, loaded_tokens
+from tests.edge.routing.test_api_detection import CHAT, KEYS, MESSAGES, error, serving
+
+FIELDS = ("model", "messages", "max_tokens", "metadata", "stop_sequences", "stream", "system", "temperature", "thinking",
+          "tool_choice", "tools", "top_k", "top_p")  # fmt: skip
+VERSION, DESCRIPTION, LOADED = "/api/version", "/openapi.json", "/api/ps"
+BY_OLLAMA, BY_DESCRIPTION = "is Ollama, whose Messages API passes over schemas", "has a Messages API that passes over schemas"
+
+
+def described(*fields: str, named: bool = True, **more: Any) -> dict[str, Any]:
+    """Description that FastAPI makes of a server whose Messages API reads these fields."""
+    schema = {"type": "object", "properties": {name: {} for name in fields}, "title": "AnthropicMessagesRequest"} | more
+    body = {"$ref": "#/components/schemas/AnthropicMessagesRequest"} if named else schema
+    post = {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
+    return {
+        "openapi": "3.1.0", "paths": {"/v1/messages": {"post": post}, "/v1/chat/completions": {"post": {}}},
+        "components": {"schemas": {"AnthropicMessagesRequest": schema}},
+    }  # fmt: skip
+
+
+WITHOUT_BODY: dict[str, Any] = {"openapi": "3.1.0", "paths": {"/v1/messages": {"post": {"responses": {}}}}}
+SERVERS: dict[str, tuple[dict[str, Any], str]] = {
+    "Ollama: `server/routes.go`": ({VERSION: {"version": "0.40.12"}}, BY_OLLAMA),
+    "SGLang: `entrypoints/anthropic/protocol.py`": ({DESCRIPTION: described(*FIELDS)}, BY_DESCRIPTION),
+    "vLLM before it read schemas": ({DESCRIPTION: described(*FIELDS)}, BY_DESCRIPTION),
+    "FastAPI, the schema in its place": ({DESCRIPTION: described(*FIELDS, named=False)}, BY_DESCRIPTION),
+    "vLLM": ({DESCRIPTION: described(*FIELDS, "output_config")}, ""),
+    "vLLM with `--disable-fastapi-docs`": ({}, ""),
+    "LiteLLM, which takes the body as it comes": ({DESCRIPTION: WITHOUT_BODY}, ""),
+    "a gateway that passes on further fields": ({DESCRIPTION: described(*FIELDS, additionalProperties=True)}, ""),
+    "a server of something else": ({VERSION: {"version": "1.0.0", "service": "x"}, DESCRIPTION: {"paths": {}}}, ""),
+    "a page for each path": ({VERSION: "<html>0.5</html>", DESCRIPTION: "<html></html>"}, ""),
+}
+
+
+@pytest.mark.parametrize(("pages", "why"), SERVERS.values(), ids=SERVERS)
+async def test_a_server_with_both_apis_is_asked_by_the_one_that_keeps_to_schemas(pages: dict[str, Any], why: str) -> None:
+    refused = (400, error("model is required"))
+    with serving({MESSAGES: refused, CHAT: refused}, pages=pages) as asked:
+        found, notice = await with_apis(ModelSpec(model="m", base_url=asked.url), KEYS)
+    assert notice == (f"{asked.url} {why}: asked by OpenAI's chat completions" if why else "")
+    assert found.provider == ("openai" if why else "")
+    assert asked.paths == ([MESSAGES, CHAT] if why else [MESSAGES])
+    assert sorted(asked.got) == [(VERSION, "Bearer sk-of-the-server"), (DESCRIPTION, "Bearer sk-of-the-server")]
+
+
+@pytest.mark.parametrize("path", ["", "/v1", "/v1/messages", "/ollama"])
+async def test_what_it_says_of_itself_stands_at_its_root(path: str) -> None:
+    below = "/ollama" if path == "/ollama" else ""
+    refused = (400, error("model is required"))
+    answers = {below + each: refused for each in (MESSAGES, CHAT)}
+    with serving(answers, pages={below + VERSION: {"version": "0.40.12"}}) as asked:
+        found, _ = await with_apis(ModelSpec(model="m", base_url=asked.url + path), KEYS)
+    assert found.provider == "openai" and found.base_url == asked.url + below + ("/v1" if below else "")
+
+
+async def test_ollama_with_the_messages_api_alone_is_asked_by_it() -> None:
+    """A proxy that lets one path through."""
+    with serving({MESSAGES: (400, error("x"))}, pages={VERSION: {"version": "0.40.12"}}) as asked:
+        given = ModelSpec(model="m", base_url=asked.url)
+        assert await with_apis(given, KEYS) == (given, "")
+
+
+@pytest.mark.parametrize("body", [None, b"", b"\xff", b"[]", b"{}", b'"x"', b"1", b"[" * 10_000])
+def test_anything_else_says_nothing(body: bytes | None) -> None:
+    assert not is_ollama(body) and loaded_tokens(body, "m") is None
+    assert body is None or not lacks_field(body)
+
+
+def loaded(**model: Any) -> bytes:
+    return json.dumps({"models": [{"name": "other:latest", "model": "other:latest", "context_length": 1}, model]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked", "tokens"),
+    [
+        (loaded(name="qwen3:8b", model="qwen3:8b", context_length=4096), "qwen3:8b", 4096),
+        (loaded(name="qwen3:latest", model="qwen3:latest", context_length=32768), "qwen3", 32768),
+        (loaded(name="qwen3:8b", model="qwen3:8b", context_length=4096), "qwen3", None),
+        (loaded(name="qwen3:8b", model="qwen3:8b"), "qwen3:8b", None),  # earlier releases
+        (loaded(name="qwen3:8b", model="qwen3:8b", context_length=0), "qwen3:8b", None),
+        (b'{"models": []}', "qwen3:8b", None),
+        (b'{"models": null}', "qwen3:8b", None),
+    ],
+)
+def test_the_tokens_of_a_loaded_model(listed: bytes, asked: str, tokens: int | None) -> None:
+    assert loaded_tokens(listed, asked) == tokens
+
+
+@pytest.mark.parametrize(
+    ("listed", "state", "words"),
+    [
+        ([{"name": "m:latest", "context_length": 4096}], "warning", "holds 4,096 tokens of prompt and answer for m"),
+        ([{"name": "m:latest", "context_length": 32768}], "ok", "holds 32,768 tokens of prompt and answer for m"),
+        ([], "warning", "once m is loaded"),
+        (None, "", ""),
+    ],
+)
+async def test_the_doctor_says_how_much_ollama_holds(listed: Any, state: str, words: str) -> None:
+    refused = (400, error("model is required"))
+    pages: dict[str, Any] = {"/v1/models": {"object": "list", "data": [{"id": "m"}]}, LOADED: {"models": listed}}
+    pages |= {} if listed is None else {VERSION: {"version": "0.40.12"}}
+    server = {CHAT: refused} if listed is None else {CHAT: refused, MESSAGES: refused}
+    with serving(server, pages=pages) as asked:
+        options = DoctorOptions(environ=KEYS, base_url=asked.url, model="m", timeout_s=2.0)
+        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 20.0)
+    found = {each.check: each for each in entries}
+    assert (found["context"].state if "context" in found else "") == state, entries
+    if state:
+        assert words in found["context"].message
+        assert ("OLLAMA_CONTEXT_LENGTH" in found["context"].do) is (state == "warning")
