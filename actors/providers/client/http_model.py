@@ -307,8 +307,8 @@ class HttpModel:
     async def look(self, path: str, body: bytes | None, timeout_s: float) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request that costs nothing, by the way and with the headers of any other call: a GET without a body.
 
-        Return status, headers, and at most a megabyte of the response. Raises aiohttp's errors, TimeoutError or
-        ConfigurationFault; `failure_of` turns each into a Failure.
+        Return status, headers, and at most four megabytes of the response. Raises aiohttp's errors, TimeoutError
+        or ConfigurationFault; `failure_of` turns each into a Failure.
         """
         template, context, proxy = await self._free_way(path)
         return await free_call(template, context, proxy, body, timeout_s)

@@ -10,13 +10,15 @@ import aiohttp
 
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 
-_BYTES_MAX: Final = 1 << 20
+_BYTES_MAX: Final = 1 << 22
+"""Bytes of a response that are read. The longest are the lists of models and the descriptions of servers, some hundred
+kilobytes."""
 
 
 async def free_call(
     template: RequestTemplate, context: ssl.SSLContext | None, proxy: str | None, body: bytes | None, timeout_s: float
 ) -> tuple[int, Mapping[str, str], bytes]:
-    """Send one request, a GET without a body; return status, headers, and at most a megabyte of the response.
+    """Send one request, a GET without a body; return status, headers, and at most four megabytes of the response.
 
     Raises aiohttp's errors or TimeoutError.
     """
@@ -29,4 +31,7 @@ async def free_call(
             allow_redirects=False, timeout=timeout, server_hostname=template.server_name,
         ) as answer,
     ):  # fmt: skip
-        return answer.status, answer.headers, await answer.content.read(_BYTES_MAX)
+        found = bytearray()
+        while len(found) < _BYTES_MAX and (piece := await answer.content.read(_BYTES_MAX - len(found))):
+            found += piece  # a read returns what has come so far
+        return answer.status, answer.headers, bytes(found)

@@ -71,6 +71,16 @@ async def test_what_it_says_of_itself_stands_at_its_root(path: str) -> None:
     assert found.provider == "openai" and found.base_url == asked.url + below + ("/v1" if below else "")
 
 
+@pytest.mark.parametrize(("size", "provider"), [(3_000_000, "openai"), (5_000_000, "")])
+async def test_a_description_of_many_paths_is_read_up_to_a_bound(size: int, provider: str) -> None:
+    """It comes in many pieces. LiteLLM's has some megabytes, and says nothing of this path."""
+    refused = (400, error("model is required"))
+    pages = {DESCRIPTION: described(*FIELDS) | {"info": {"description": "x" * size}}}
+    with serving({MESSAGES: refused, CHAT: refused}, pages=pages) as asked:
+        found, _ = await with_apis(ModelSpec(model="m", base_url=asked.url), KEYS)
+    assert found.provider == provider
+
+
 async def test_ollama_with_the_messages_api_alone_is_asked_by_it() -> None:
     """A proxy that lets one path through."""
     with serving({MESSAGES: (400, error("x"))}, pages={VERSION: {"version": "0.40.12"}}) as asked:
