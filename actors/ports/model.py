@@ -56,4 +56,4 @@ def shallow(reply: Reply) -> Reply | Failure:
     """Return a reply, or the failure of one that is nested too deeply for every reader of K to read it alike."""
     if not too_deep(reply.body):
         return reply
-    return Failure(FailureKind.UNREADABLE, f"the answer is {deep_words()}, as no message is")
+    return Failure(FailureKind.UNREADABLE, f"the answer is {deep_words()}, as no message is", 200, answer_came=True)

@@ -26,6 +26,7 @@ from cortex.values.bounds.json_depth import JSON_DEPTH_MAX, too_deep
 from cortex.values.reply import Malformed, Reply, as_json
 from cortex.values.schema import decoded
 from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy, may_retry
 from tests.support.state_machine_harness import Flat, Stage, reply
 
 DEPTHS = (1, JSON_DEPTH_MAX - 1, JSON_DEPTH_MAX, JSON_DEPTH_MAX + 1, 300, 700, 950, 20_000)
@@ -95,6 +96,7 @@ def test_each_door_refuses_what_is_too_deep_in_one_line(depth: int) -> None:
     body = f'{{"content":[{{"type":"text","text":"a"}},{{"type":"other","x":{text}}}]}}'.encode()
     found = shallow(Reply(body, "end_turn", "m", reply().usage))
     assert isinstance(found, Failure) and found.kind is FailureKind.UNREADABLE
+    assert not may_retry(RetryPolicy(), found, 2, 0, 10**6, paid=2).again, "an answer that came is paid twice at most"
     assert shallow(reply(text)).body == reply(text).body, "the text of a message is no depth of its own"
 
 
