@@ -149,7 +149,7 @@ def read_completion(body: bytes, charset: str = "") -> Reply:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(plain_value(body, charset))
+        found = msgspec.json.decode(plain_value(body, charset, "choices"))
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if not isinstance(found, dict):

@@ -74,7 +74,7 @@ def read_vectors(body: bytes, charset: str = "") -> Reply:
     try:
         found = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = _flawed(plain_value(body, charset))
+        found = _flawed(plain_value(body, charset, "data"))
     entries = found.data
     places = [at if entry.index is None else entry.index for at, entry in enumerate(entries)]
     if sorted(places) != list(range(len(entries))):

@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from actors.providers.messages.sse import StreamAssembler
-from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
-from actors.providers.transport.json_text import first_value, text_of
+from actors.providers.transport.body import UnreadableAnswer, json_bytes
+from actors.providers.transport.json_text import before_cut, first_value, text_of
 from cortex.values.bounds.counts import count_of
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 
@@ -54,31 +54,11 @@ def read_flawed(body: bytes, charset: str = "") -> Reply:
     except RecursionError:
         raise UnreadableAnswer("the answer is no message: it is nested too deeply") from None
     except ValueError as error:
-        value, whole = _beginning(text, error), False
+        value, whole = before_cut(text, "content", f"the answer is no JSON: {error}"), False
     found = _message_in(value)
     if found is None:
         raise UnreadableAnswer(f"the answer is no message: {_why(value)}")
     return _reply(*found, whole)
-
-
-def _beginning(text: str, error: ValueError) -> dict[str, Any]:
-    """Return the whole fields of a message that was cut after its content. Raises UnreadableResponse for other text.
-
-    A field behind the content proves that the content is whole. The last field may be cut, and is left out.
-    """
-    import jiter  # a dependency of the SDK's
-
-    try:
-        found = jiter.from_json(text.encode("utf-8", "replace"), partial_mode=True) if text.startswith("{") else None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found:
-        raise UnreadableResponse(f"the answer is no JSON: {error}")
-    last = next(reversed(found))
-    if "content" not in found or last == "content":
-        raise UnreadableAnswer("the answer was cut before its content was whole")
-    del found[last]
-    return found
 
 
 def _message_in(value: Any, depth: int = 0) -> tuple[dict[str, Any], Any] | None:

@@ -117,7 +117,7 @@ def read_response(body: bytes, charset: str = "") -> Reply:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(plain_value(body, charset))
+        found = msgspec.json.decode(plain_value(body, charset, "output"))
     if not isinstance(found, dict):
         raise UnreadableAnswer(f"the answer is no response: {type(found).__name__}, no object")
     if isinstance(found.get("response"), dict) and "output" not in found:

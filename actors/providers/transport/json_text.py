@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from actors.providers.transport.body import UnreadableResponse, json_bytes
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
 
 _GZIP: Final = b"\x1f\x8b"
 _DIGITS_MAX: Final = 4_000
@@ -26,12 +26,37 @@ def plain_json(body: bytes) -> bytes:
     return text_of(body).encode("utf-8", "replace")
 
 
-def plain_value(body: bytes, charset: str = "") -> bytes:
-    """Return the first JSON value of a body as correct JSON. Raises UnreadableResponse where there is none."""
+def plain_value(body: bytes, charset: str = "", answer: str = "") -> bytes:
+    """Return the first JSON value of a body as correct JSON; of an object that was cut behind the field ``answer``, the
+    whole fields (``before_cut``). Raises UnreadableResponse where there is none."""
+    text = text_of(body, charset)
     try:
-        return json_bytes(first_value(text_of(body, charset)))
-    except (ValueError, RecursionError) as error:
+        return json_bytes(first_value(text))
+    except RecursionError as error:
         raise UnreadableResponse(f"it is no JSON: {error}") from None
+    except ValueError as error:
+        return json_bytes(before_cut(text, answer, f"it is no JSON: {error}"))
+
+
+def before_cut(text: str, answer: str, why: str) -> dict[str, Any]:
+    """Return the whole fields of an object that was cut behind the field ``answer``. Raises UnreadableAnswer for one
+    that was cut before, and UnreadableResponse with ``why`` for other text.
+
+    A field behind the answer proves that the answer is whole. The last field may be cut, and is left out.
+    """
+    import jiter  # a dependency of the SDK's
+
+    try:
+        found = jiter.from_json(text.encode("utf-8", "replace"), partial_mode=True) if text.startswith("{") else None
+    except ValueError:
+        found = None
+    if not answer or not isinstance(found, dict) or not found:
+        raise UnreadableResponse(why)
+    last = next(reversed(found))
+    if answer not in found or last == answer:
+        raise UnreadableAnswer("the answer was cut before its content was whole")
+    del found[last]
+    return found
 
 
 def text_of(body: bytes, charset: str = "") -> str:

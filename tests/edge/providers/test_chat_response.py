@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.providers.chat_completions import response
-from actors.providers.chat_completions.response import read_completion, usage_of
+from actors.providers.chat_completions.response import read_completion, usage_of, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.event_stream import StreamError
@@ -142,6 +142,22 @@ def test_usage(usage: Any, expected: Usage) -> None:
 def test_what_is_no_completion(body: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         read_completion(body)
+
+
+def test_a_completion_that_was_cut_is_an_answer_that_came_and_is_kept_if_its_choices_are_whole() -> None:
+    body = compact(completion({"content": 'a "whole" answer \u00e9'}))
+    kept = body.index(b'"usage":{') + len(b'"usage":{')  # a field of which something came
+    for cut in range(20, len(body)):
+        if cut >= kept:
+            reply = read_completion(body[:cut])
+            assert (reply.text, reply.stop_reason, reply.usage) == ('a "whole" answer \u00e9', "end_turn", UNKNOWN_USAGE), cut
+        else:
+            with pytest.raises(UnreadableAnswer, match="cut before its content was whole"):
+                read_completion(body[:cut])
+    assert with_whole(read_completion(body[:-5]), body[:-5]) == read_completion(body[:-5])
+    with pytest.raises(UnreadableResponse, match="is no JSON") as error:
+        read_completion(b"Bad gateway")
+    assert type(error.value) is UnreadableResponse
 
 
 def test_a_byte_order_mark_is_passed_over() -> None:

@@ -55,6 +55,19 @@ def test_a_plain_response() -> None:
     assert json.loads(reply.body)["id"] == "resp_1"
 
 
+def test_a_response_that_was_cut_is_an_answer_that_came_and_is_kept_if_its_output_is_whole() -> None:
+    body = compact(response(said("a whole answer")))
+    kept = body.index(b'"parallel_tool_calls":true') + len(b'"parallel_tool_calls":true')  # a field of which something came
+    for cut in range(20, len(body)):
+        if cut >= kept:
+            reply = read_response(body[:cut])
+            assert (reply.text, reply.stop_reason) == ("a whole answer", "end_turn"), cut
+            assert reply.usage in (UNKNOWN_USAGE, Usage(10, 3)), cut
+        else:
+            with pytest.raises(UnreadableAnswer, match="cut before its content was whole"):
+                read_response(body[:cut])
+
+
 @pytest.mark.parametrize(
     ("items", "more", "stop_reason", "ending"),
     [
