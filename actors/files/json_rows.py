@@ -3,12 +3,16 @@
 Numbers keep their text (``cortex.values.template.as_written``). ``NaN``, ``Infinity`` and ``-Infinity``, which are not
 JSON but which Python's ``json`` and JavaScript libraries write, are numbers whose form is that text, as in
 ``actors.files.arrow_values``. A flaw concerns one column: a row is refused only if its flawed column is needed.
+
+A name that an object gives twice is a flaw. JSON leaves open which value counts (RFC 8259, 4), and readers differ:
+msgspec, Python's ``json`` and pandas take the last one, polars the first one, DuckDB and Arrow refuse the file.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any, Final
@@ -28,6 +32,8 @@ _CONSTANTS: Final = {
 _FLAWED: Final = b"{!"
 """Beginning of a line that ``flawed_line`` wrote, which is no JSON."""
 _SOUND: Final[Mapping[str, str]] = {}
+_names: Final = re.compile(rb'"[ \t\r\n]*:').findall
+"""Find the ends of all names in JSON, nested ones too; and what reads alike in its texts."""
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _EXACT_DIGITS: Final = 15
 """Decimal digits that any float gives back (IEEE 754-2019, 5.12.2)."""
@@ -90,6 +96,8 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
             found, flaws = _second_look(line)
     if type(found) is not dict:
         raise InvalidRow('is no object: a row is {"column": value, …}')
+    if len(_names(line)) != len(found):
+        flaws = _repeated(line) | flaws
     return found, flaws
 
 
@@ -165,6 +173,42 @@ def _second_look(line: bytes) -> tuple[Any, Mapping[str, str]]:
         if flaw:
             flaws[name] = flaw
     return row, flaws
+
+
+class _Repeating(dict[str, Any]):
+    """Object that gives a name twice."""
+
+    repeated: frozenset[str] = frozenset()
+
+
+def _repeated(line: bytes) -> dict[str, str]:
+    """Return the columns of a row that are given twice, or that hold an object with such a name, and the flaw."""
+    some: list[_Repeating] = []
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        odd = _Repeating(found)
+        odd.repeated = frozenset(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        some.append(odd)
+        return odd
+
+    found = json.loads(line.decode(), object_pairs_hook=made, parse_int=len, parse_float=len, parse_constant=len)
+    if not some:
+        return {}
+    top = found.repeated if type(found) is _Repeating else frozenset()
+    flaws = dict.fromkeys(top, "is given twice in the line: give it once")
+    inner = [name for name, value in found.items() if name not in top and _repeats(value)]
+    return flaws | dict.fromkeys(inner, "holds an object that gives a name twice: give it once")
+
+
+def _repeats(value: Any) -> bool:
+    """Return whether a value is or holds an object that gives a name twice."""
+    if type(value) is _Repeating:
+        return True
+    parts = value if type(value) is list else value.values() if type(value) is dict else ()
+    return any(map(_repeats, parts))
 
 
 def _whole(text: str) -> Any:

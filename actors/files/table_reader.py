@@ -22,7 +22,7 @@ from actors.files.csv_reader import CsvReader
 from actors.files.dialects.csv_form import SAMPLE_BYTES, CsvForm, UnclearForm, header_below
 from actors.files.dialects.csv_form import form_of as csv_form_of
 from actors.files.dialects.dialect import DETECTED, Dialect
-from actors.files.dialects.json_form import element_of, is_array_of_lines, way_to_lines, wrong_json
+from actors.files.dialects.json_form import closes_array, element_of, is_array_of_lines, way_to_lines, wrong_json
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
 from actors.files.json_rows import given_of, read_cell
@@ -265,12 +265,16 @@ def _damaged(name: str, error: Exception) -> SourceError:
 
 class JsonReader:
     """Reader of JSON Lines: a piece is a line, unchanged; ``in_array``: without what makes it an element of an array.
+
+    An array that was cut between two lines lacks its closing bracket: the reading then ends in ``SourceError``.
     """
 
     def __init__(self, lines: LineReader, in_array: bool = False) -> None:
         self._lines = lines
         self._in_array = in_array
         self._line = b""
+        self._may_end = not in_array or bool(lines.position)
+        """Whether the file may end here. A reading from a later position is of a file that was read to its end."""
         self.position, self.number, self._row = lines.position, 0, 0
 
     def next(self) -> Piece | None:
@@ -280,6 +284,7 @@ class JsonReader:
             self._line = line
             line = line.removeprefix(BOM)
             if self._in_array:
+                self._may_end = closes_array(line) or (self._may_end and line.isspace())
                 line = element_of(line)
             if line.isspace() or not line:
                 continue
@@ -287,6 +292,8 @@ class JsonReader:
             self._row += 1
             return self._row, line
         self.position = self._lines.position
+        if not self._may_end:
+            raise SourceError(f"{self._lines.name}: its JSON array has no closing ']': it was cut; fetch or make it again")
         return None
 
     def raw(self, piece: Any) -> RawRecord:

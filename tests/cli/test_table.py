@@ -92,6 +92,28 @@ def test_json_lines_of_objects(cortex: Any, monkeypatch: pytest.MonkeyPatch, nam
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_standard_input_is_known_by_its_first_bytes(cortex: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = io.BytesIO(b"ticket_id,text\n1,It crashes\n2,fine\n")
+    if form == "parquet":
+        content = io.BytesIO()
+        pq.write_table(pa.table({"ticket_id": [1, 2], "text": ["It crashes", "fine"]}), content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.getvalue())))
+    assert cortex("batch", "-", *ASK, "-o", "o.csv", "--ordered", *SIM).code == 0
+    with Path("o.csv").open(newline="") as file:
+        assert [row["ticket_id"] for row in csv.DictReader(file)] == ["1", "2"]
+
+
+def test_a_table_of_too_many_columns_is_asked_without_repeating_them(cortex: Any) -> None:
+    names = [f"c{n}" for n in range(5_000)]
+    Path("t.csv").write_text(f"ticket_id,text,{','.join(names)}\n1,It crashes{',' * len(names)}\n")
+    cortex("batch", "t.csv", *ASK, "-o", "o.csv", "--with-input", *SIM).refused("5,002 columns, more than 5,000: leave --with-input out")
+    assert cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM).code == 0
+
+
 @pytest.mark.parametrize(
     ("content", "name"),
     [("ticket_id;text\n1;a, b\n", "t.csv"), ("ticket_id\ttext\n1\ta, b\n", "t.tsv"), ("\ufeffticket_id,text\r\n1,\"a, b\"\r\n", "t.csv")],

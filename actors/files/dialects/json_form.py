@@ -35,6 +35,11 @@ def element_of(line: bytes) -> bytes:
     return line
 
 
+def closes_array(line: bytes) -> bool:
+    """Return whether an array may end with this line."""
+    return line.rstrip().endswith(b"]")
+
+
 def wrong_json(sample: bytes, cut: bool) -> str:
     """Return a description of JSON that is not an object a line, with a way out; empty if there is nothing to say.
 

@@ -30,7 +30,7 @@ from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.template import Template, shown
 
 COLUMNS_MAX: Final = 5_000
-"""Columns of a table at most."""
+"""Columns of a table at most that are kept: those of the prompt, or with ``--with-input`` all."""
 ID_CHARACTERS_MAX: Final = 2_048
 """Characters of an id at most: URLs and paths are ids as well. The 64 characters of a ``custom_id`` bound requests in
 the form of the Message Batches API alone; a message batch gets names of its own (``cortex.loop.batch_submissions``)."""
@@ -153,7 +153,7 @@ class TableSource(RowSource):
                 raise SourceError(f"{name} has a column {both!r}, as have the results: {ways}")
         kept = [each for each in columns if self._with_input or each in self._wanted]
         if len(kept) > COLUMNS_MAX:
-            raise SourceError(f"{name} has {len(kept):,} columns: at most {COLUMNS_MAX:,}")
+            raise SourceError(f"{name} has {len(kept):,} columns, more than {COLUMNS_MAX:,}: leave --with-input out")
         if self._table.form == PARQUET:
             self._table.only = kept
             self._see_types(kept)

@@ -97,6 +97,8 @@ READ: dict[str, tuple[str, bytes, dict[str, Any], list[list[str]]]] = {
     "array of lines": ("t.json", b'[\n{"id":"1","text":"a"},\n{"id":"2","text":"b]"}\n]\n', {}, [["1", "a"], ["2", "b]"]]),
     "array of lines, brackets beside": ("t.json", b'[{"id":"1","text":"a"},\n{"id":"2","text":"b"}]', {}, [["1", "a"], ["2", "b"]]),
     "array of lines, commas before": ("t.json", b'[ {"id":"1","text":"a"}\r\n, {"id":"2","text":"b"}\r\n]', {}, [["1", "a"], ["2", "b"]]),
+    "array of lines, a comma too many": ("t.json", b'[\n{"id":"1","text":"a"},\n{"id":"2","text":"b"},\n]\n \n', {}, [["1", "a"], ["2", "b"]]),
+    "arrays one after another": ("t.json", b'[{"id":"1","text":"a"}]\n[{"id":"2","text":"b"}]\n', {}, [["1", "a"], ["2", "b"]]),
     "NUL in a cell": ("t.csv", b"id,text\n1,a\0b\n", {}, [["1", "a\0b"]]),
     "ORC as a word": ("t.csv", b"ORCID,text\n1,a\n", {}, [["1", "a"]]),
 }  # fmt: skip
@@ -142,6 +144,9 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], list[str]]] = {
     "backslashes": ("t.csv", b'id,text\n1,"say \\"a\\", b"\n2,c\n', {}, [' holds quotes that follow a backslash (\\"), as MySQL', "give --quoting backslash"]),
     "array": ("t.json", b'[{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]', {}, [" is a JSON array; write one object a line, e.g. with jq -c '.[]'"]),
     "indented array": ("t.json", b'[\n  {\n    "id": 1\n  }\n]', {}, [" is a JSON array"]),
+    "array cut between two lines": ("t.json", b'[\n{"id":"1","text":"a"},\n{"id":"2","text":"b"},\n', {}, [": its JSON array has no closing ']': it was cut"]),
+    "array cut within a line": ("t.json", b'[{"id":"1","text":"a"},\n{"id":"2","te', {}, [": its JSON array has no closing ']': it was cut"]),
+    "array that goes on behind its end": ("t.json", b'[\n{"id":"1","text":"a"}\n]\n{"id":"2","text":"b"}\n', {}, ["no closing ']'"]),
     "data": ("t.json", b'{"data": [{"id": 1, "text": "a"}]}', {}, ["write one object a line, e.g. with jq -c '.data[]'"]),
     "data over lines": ("t.json", b'{\n  "data": [\n    {"id": 1, "text": "a"}\n]}', {}, [" is JSON laid out over several lines; write one object a line, e.g. with jq -c '.'"]),
     "data over lines, named": ("t.json", b'{"the data": [\n {"id": 1, "text": "a"}\n]}', {}, ["""jq -c '.["the data"][]'"""]),

@@ -66,6 +66,10 @@ def test_what_pythons_json_writes_is_a_number(text: str) -> None:
         (r'{"id":1,"a":"x\ud83d","b":"fine"}', {"a": "holds half of a character"}, {"id": 1, "a": "x\ufffd", "b": "fine"}),
         (r'{"a":[{"\ud83d":1}]}', {"a": "holds half of a character"}, {"a": [{"\ufffd": 1}]}),
         ('{"a":' + "9" * 5000 + "}", {"a": "holds a whole number of more than 4,300 digits"}, {"a": None}),
+        ('{"id":1,"a":"x","a":"y"}', {"a": "is given twice"}, {"id": 1, "a": "y"}),
+        ('{"a" : 1, "b": 2, "\\u0061"\t: 3}', {"a": "is given twice"}, {"a": 3, "b": 2}),
+        ('{"a":[{"b":{"c":1,"c":1}}],"d":{"a":0}}', {"a": "holds an object that gives"}, {"a": [{"b": {"c": 1}}], "d": {"a": 0}}),
+        ('{"a":{"b":1,"b":2},"a":"x\\ud83d"}', {"a": "holds half of a character"}, {"a": "x\ufffd"}),
     ],
 )  # fmt: skip
 def test_a_flaw_is_one_columns(line: str, flaws: dict[str, str], row: dict[str, Any]) -> None:
@@ -86,6 +90,11 @@ def test_a_flaw_is_one_columns(line: str, flaws: dict[str, str], row: dict[str, 
 def test_a_line_that_is_no_row(line: bytes, text: str) -> None:
     with pytest.raises(InvalidRow, match=text):
         read_row(line)
+
+
+@pytest.mark.parametrize("row", [{"a": '"b":"b":'}, {"a": {"b": 1}, "b": {"b": [{"b": 2}, {"b": 2}]}}, {"": '": '}, {'"': 1, '":': 2}])
+def test_names_of_several_objects_and_what_reads_like_names_are_no_flaw(row: dict[str, Any]) -> None:
+    assert read_row(encode(row)) == (row, {})
 
 
 def test_a_flawed_row_comes_back() -> None:

@@ -33,6 +33,8 @@ _BROKEN = {
     "no text": '{"id": %s, "text": null}',
     "blank text": '{"id": %s, "text": " \\r\\n"}',
     "half a surrogate pair": '{"id": %s, "text": "a \\ud83d"}',
+    "a column twice": '{"id": %s, "text": "a", "text": "b"}',
+    "an id twice": '{"id": %s, "text": "a", "id": %s}',
     "half a pair elsewhere": '{"id": %s, "text": "a", "größe": "\\ude00 b"}',
 }
 """Lines that are told. ``%s``: an id of the kind that the table has, since the row has a result line."""
