@@ -53,6 +53,15 @@ def test_a_vector_for_every_row_as_a_list_of_fixed_size(cortex: Any) -> None:
     assert isinstance(json.loads(Path("x.jsonl").read_text().splitlines()[0])["embedding"], str)
 
 
+def test_without_text_the_vectors_leave_the_journal_once_they_are_written(cortex: Any) -> None:
+    table("t.csv", ["it crashes"])
+    ask = ("embed", "t.csv", "--id", "id", "--model", "sim", "--job", "mine")
+    assert cortex(*ask, "-o", "v.parquet", "--no-keep-text").code == 0
+    assert len(vectors("v.parquet")["r0"]) == 64
+    assert "mine keeps no text" in cortex("results", "mine", "-o", "x.jsonl").err
+    assert Path("x.jsonl").read_text() == ""
+
+
 def test_shards_divide_the_rows_and_ask_for_the_same_vectors(cortex: Any) -> None:
     table("t.csv", [f"ticket {at} crashes" for at in range(60)])
     ask = ("embed", "t.csv", "--id", "id", "--model", "sim", "--rows-per-request", 8, "--json")

@@ -89,6 +89,12 @@ def test_results_are_completions_over_each_road(run, server, where):
         assert completion.choices[0].finish_reason == "stop" and completion.usage is not None
 
 
+def test_a_server_that_has_both_apis_is_asked_over_chat_completions(run, server):
+    Path("in.jsonl").write_text(lines(2))
+    assert run("batch", "in.jsonl", "-o", "out.jsonl", "--base-url", server, "--job", "j").code == 0
+    assert " at openai://" in run("status", "j").out
+
+
 def test_each_record_is_accounted_for(run, server):
     rows = [line("a"), "no json\n", line("a"), line("b", url="/v1/responses"), line("c", n=2), line("d"),
             line("e", messages=[{"role": "bot", "content": "x"}])]  # fmt: skip

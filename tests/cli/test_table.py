@@ -92,6 +92,15 @@ def test_json_lines_of_objects(cortex: Any, monkeypatch: pytest.MonkeyPatch, nam
     ]  # fmt: skip
 
 
+def test_template_and_system_prompt_are_read_from_files(cortex: Any) -> None:
+    table(Path("t.csv"), 2)
+    Path("ask.txt").write_text("Label: {{text}} \\{{x}}")
+    Path("system.md").write_text("You are terse.")
+    assert cortex("batch", "t.csv", "--prompt", "@ask.txt", "--system", "@system.md", "--job", "j", "-o", "o.csv", *SIM).code == 0
+    shown = cortex("inspect", "j", "row:1").out
+    assert "{{x}}" in shown and "You are terse." in shown
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_standard_input_is_known_by_its_first_bytes(cortex: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     import pyarrow as pa

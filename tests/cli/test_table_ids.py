@@ -122,6 +122,18 @@ def test_whole_numbers_of_json_are_ids_however_they_are_written(cortex: Any, lin
     assert "Tell this again" in cortex("inspect", "j", f"row:{key}").out
 
 
+def test_ids_that_differ_by_outer_spaces_or_the_form_of_a_number_are_one_row(cortex: Any) -> None:
+    ask = ("--prompt", "Tell this again: {{text}}", "--id", "key", "--model", "sim", "--ordered", *WHOLE, "--accept-bad", "100%")
+    ids = ("1", '"1"', "1.0", "1e0", '" 1"', '"1\\n"', '"01"', '"e\\u0301"', '"\\u00e9"', '" x "', '"x"')
+    Path("in.jsonl").write_text("".join(f'{{"key":{each},"text":"x"}}\n' for each in ids))
+    done = cortex("batch", "in.jsonl", *ask, "-o", "o.jsonl", "--json")
+    assert [json.loads(line)["key"] for line in Path("o.jsonl").read_text().splitlines()] == [1, "01", "e\u0301", "\u00e9", " x "]
+    assert done.last["rows_unreadable"] == 6
+    Path("in.csv").write_text("key,text\n" + "".join(f"{each},x\n" for each in ("1", " 1", "01", "1.0", "1 ", "+1", "1e0")))
+    assert cortex("batch", "in.csv", *ask, "-o", "o.csv").code == 3
+    assert [line.split(",")[0] for line in Path("o.csv").read_text().splitlines()] == ["key", "1", "01", "1.0", "+1", "1e0"]
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

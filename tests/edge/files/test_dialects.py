@@ -99,6 +99,8 @@ READ: dict[str, tuple[str, bytes, dict[str, Any], list[list[str]]]] = {
     "array of lines, commas before": ("t.json", b'[ {"id":"1","text":"a"}\r\n, {"id":"2","text":"b"}\r\n]', {}, [["1", "a"], ["2", "b"]]),
     "array of lines, a comma too many": ("t.json", b'[\n{"id":"1","text":"a"},\n{"id":"2","text":"b"},\n]\n \n', {}, [["1", "a"], ["2", "b"]]),
     "arrays one after another": ("t.json", b'[{"id":"1","text":"a"}]\n[{"id":"2","text":"b"}]\n', {}, [["1", "a"], ["2", "b"]]),
+    "blank lines": ("t.csv", b"id,text\n\n1,a\n \t \n\r\n2,b\n  ", {}, [["1", "a"], ["2", "b"]]),
+    "lines of tabs are cells": ("t.tsv", b"id\ttext\n1\ta\n  \n2\t\n", {}, [["1", "a"], ["2", ""]]),
     "NUL in a cell": ("t.csv", b"id,text\n1,a\0b\n", {}, [["1", "a\0b"]]),
     "ORC as a word": ("t.csv", b"ORCID,text\n1,a\n", {}, [["1", "a"]]),
 }  # fmt: skip

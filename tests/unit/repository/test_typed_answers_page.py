@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from tests.support.page_sentences import defined_tests, sentences
 from tests.support.repository_rules import ROOT
 
 PAGE = ROOT / "docs" / "typed-answers.md"
@@ -76,20 +75,11 @@ TESTED = {
 """Part of a sentence -> test."""
 
 
-def _sentences() -> list[str]:
-    prose = re.sub(r"```.*?```", "", PAGE.read_text(), flags=re.DOTALL)
-    lines = [line for line in prose.splitlines() if not line.startswith(("#", "|"))]
-    blocks = re.split(r"\n\s*\n|\n(?=- )", "\n".join(lines))
-    flat = [" ".join(block.removeprefix("- ").split()) for block in blocks if block.strip()]
-    return [each for block in flat for each in re.split(r"(?<=[.])\s+(?=[A-Z`])", block)]
-
-
 def test_each_sentence_has_its_test() -> None:
-    sentences = _sentences()
-    assert [each for each in sentences if not any(part in each for part in TESTED)] == []
-    assert [part for part in TESTED if not any(part in each for each in sentences)] == []
+    found = sentences(PAGE)
+    assert [each for each in found if not any(part in each for part in TESTED)] == []
+    assert [part for part in TESTED if not any(part in each for each in found)] == []
 
 
 def test_each_of_these_tests_exists() -> None:
-    defined = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert [name for name in TESTED.values() if f"def {name}(" not in defined] == []
+    assert sorted(set(TESTED.values()) - defined_tests()) == []
