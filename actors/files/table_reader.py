@@ -293,7 +293,8 @@ class JsonReader:
             return self._row, line
         self.position = self._lines.position
         if not self._may_end:
-            raise SourceError(f"{self._lines.name}: its JSON array has no closing ']': it was cut; fetch or make it again")
+            where = f"{self._lines.name}: its JSON array has no closing ']'"
+            raise SourceError(f"{where}: it was cut; fetch or make it again")
         return None
 
     def raw(self, piece: Any) -> RawRecord:
