@@ -158,7 +158,10 @@ def column_name(name: Any) -> str:
 
 
 def _object(fields: Mapping[Any, Any]) -> dict[str, Any]:
-    return {column_name(name): _value(each) for name, each in fields.items()}
+    found = {column_name(name): _value(each) for name, each in fields.items()}
+    if len(found) != len(fields):  # 1 and "1"
+        raise NoJsonForm("holds an object that gives a name twice: give it once")
+    return found
 
 
 def _text(value: str) -> str:

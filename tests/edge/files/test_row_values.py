@@ -98,7 +98,7 @@ PYTHON = [
     (Attrs(DAY.date()), {"a": "2024-02-29"}), (Struct(np.int8(1)), {"A": 1}), (Model(a=1), {"a": 1, "when": "2024-02-29"}),
     (Color, NoJsonForm), (object(), NoJsonForm), (lambda: 1, NoJsonForm), (1j, NoJsonForm), (Fraction(1, 3), NoJsonForm),
     (ipaddress.ip_address("::1"), NoJsonForm), ("half \ud83d", NoJsonForm), (["\ud83d"], NoJsonForm), (10**5000, NoJsonForm),
-    ({(1, 2): 3}, NoJsonForm), ({None: 3}, NoJsonForm), (pathlib.PurePosixPath("\udcff"), NoJsonForm),
+    ({(1, 2): 3}, NoJsonForm), ({None: 3}, NoJsonForm), ({1: 2, "1": 3}, NoJsonForm), ([{"a": {Level.HIGH: 1, "3": 1}}], NoJsonForm), (pathlib.PurePosixPath("\udcff"), NoJsonForm),
 ]  # fmt: skip
 NUMPY = [
     *((np.dtype(kind).type(7), 7) for kind in "bBhHiIlLqQ"), (np.bool_(True), True), (np.float16(0.1), 0.1),
