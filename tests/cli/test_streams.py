@@ -1,4 +1,4 @@
-"""Every command with each of its output streams closed, full, left by its reader and not UTF-8.
+"""Every command with each of its output streams, and both, closed, full, left by its reader and not UTF-8.
 
 The command does its work, its exit code is the right one, and there is no traceback. The commands are those that the
 parser knows: a new one fails the first test until it has a line in ``COMMANDS``.
@@ -104,8 +104,8 @@ class Streams:
         self.kept = {"stdout": Kept(), "stderr": Kept()}
         made = {name: io.TextIOWrapper(each, "utf-8", line_buffering=name == "stderr") for name, each in self.kept.items()}
         self.made: dict[str, Any] = made
-        if which:
-            self.made[which] = self._broken(kind, self.kept[which])
+        for name in ("stdout", "stderr") if which == "both" else filter(None, [which]):
+            self.made[name] = self._broken(kind, self.kept[name])
 
     @staticmethod
     def _broken(kind: str, kept: Kept) -> Any:
@@ -195,9 +195,11 @@ def test_a_command_does_its_work_and_says_so_by_its_exit_code(
         assert done.code == good.code, (kind, done)
         assert bool(done.out) == bool(good.out), (kind, done)
         assert files(folder) == made, kind
+    codes = {}
     for kind in KINDS:
         again(folder, monkeypatch)
         done = called(call, "stdout", kind, monkeypatch)
+        codes[kind] = done.code
         assert "Traceback" not in done.err and "a fault of cortex" not in done.err, (kind, done.err)
         about = [line for line in done.err.splitlines() if "standard output" in line and "standard output" not in good.err]
         waits = call[:1] and call[0] in RUNNING
@@ -206,5 +208,10 @@ def test_a_command_does_its_work_and_says_so_by_its_exit_code(
         else:
             assert done.code and done.code == (good.code or done.code), (kind, done)
             assert len(about) == 1, (kind, done.err)
+        if "-o" not in call or call[call.index("-o") + 1] != "-":
+            assert files(folder) == made, kind
+    for kind in ("full", "gone"):  # `> log 2>&1` on a full disk, `2>&1 | head -1`
+        again(folder, monkeypatch)
+        assert called(call, "both", kind, monkeypatch).code == codes[kind], kind
         if "-o" not in call or call[call.index("-o") + 1] != "-":
             assert files(folder) == made, kind
