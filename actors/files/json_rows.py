@@ -97,7 +97,7 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
     if type(found) is not dict:
         raise InvalidRow('is no object: a row is {"column": value, …}')
     if len(_names(line)) != len(found):
-        flaws = _repeated(line) | flaws
+        flaws = {**_repeated(line), **flaws}
     return found, flaws
 
 
