@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.journal.journal import DiskFull, StoreError
+from actors.journal.journal import DiskFull, StateFolder, StoreError
 from actors.journal.sqlite import disk, reply_index, storage
 from tests.cli.cli_runner import requests
 
@@ -54,6 +54,9 @@ def test_a_job_that_cannot_begin_says_so_then_and_later_and_begins_when_there_is
         assert _not_begun(cortex("inspect", "rows").refused())
         listed = cortex("jobs")
         assert "not begun" in listed.out and _not_begun(listed.said()[0])
+        with StateFolder(os.environ["CORTEX_STATE"]).hold("rows"):  # by a run that is about to write its first turn
+            assert not _not_begun(cortex("status", "rows").refused("job rows is just beginning"))
+            assert "job rows is just beginning" in cortex("jobs").said()[0]
     assert cortex(*batch).code == 0
     assert cortex("status", "rows").code == 0
 

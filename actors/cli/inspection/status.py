@@ -88,7 +88,7 @@ def _row(folder: StateFolder, name: str, at_s: float, heads: LostHeads) -> tuple
         UserError,
         ValueError,
     ) as error:  # a damaged journal or a missing program: the other jobs are shown
-        text = str(error)
+        text = _just_beginning(folder, name, error) or str(error)
         reported = {"job": name, "outcome": UNREADABLE, "why": text, "size_bytes": size}
         state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
         return reported, (name, state, "", "", "", size_text(size), ago(at_s) if at_s else "")
@@ -100,6 +100,12 @@ def _row(folder: StateFolder, name: str, at_s: float, heads: LostHeads) -> tuple
     reported = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
     reported |= {"untold": standing.unread_reason} if standing.unread_reason else {}
     return reported, (name, state_words(standing), rows, failed, money, size_text(size), ago(at_s))
+
+
+def _just_beginning(folder: StateFolder, job: str, error: Exception) -> str:
+    """Return one line about a job whose run is alive and has no turn on disk yet; empty for another error."""
+    held = isinstance(error, NoSuchJob) and folder.is_held(job)
+    return f"job {job} is just beginning: no turn of it is on disk yet: ask again in a moment" if held else ""
 
 
 def age_s(folder: StateFolder, job: str) -> float:
@@ -115,7 +121,12 @@ def status(job: str, options: Options) -> int:
         if not found:
             raise CommandError(f"no jobs in {folder.address}")
         job = found[0][0]
-    standing = standing_of(folder, job)
+    try:
+        standing = standing_of(folder, job)
+    except NoSuchJob as error:
+        if text := _just_beginning(folder, job, error):
+            raise CommandError(text) from None
+        raise
     see_cause(folder, job, standing)
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
