@@ -20,6 +20,7 @@ import runpy
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -86,15 +87,30 @@ def _serve(address: str) -> None:
     road.listen(16)
     gc.freeze()
     print("serving", flush=True)
+    commands: dict[int, int] = {}
     while True:
         visitor, _ = road.accept()
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # an earlier command
-        if not os.fork():
+        _end_orphans(commands)
+        client, _, _ = struct.unpack("3i", visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        command = os.fork()
+        if not command:
             road.close()
             _become(visitor)
+        commands[command] = client
         visitor.close()
+
+
+def _end_orphans(commands: dict[int, int]) -> None:
+    """End the commands whose clients were killed and waited for: a shell takes them for dead. ``commands``: process of
+    a command -> that of its client.
+    """
+    for command, client in list(commands.items()):
+        if not os.waitpid(command, os.WNOHANG)[0]:
+            if Path(f"/proc/{client}").exists():
+                continue
+            os.kill(command, signal.SIGKILL)
+            os.waitpid(command, 0)
+        del commands[command]
 
 
 def _stay_near() -> None:
