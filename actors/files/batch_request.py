@@ -316,7 +316,7 @@ def not_json(text: str, wrong: ValueError) -> str:
     """Return the error text of a line that is no JSON."""
     if not isinstance(wrong, json.JSONDecodeError):
         return f"invalid JSON: {wrong}"
-    message = wrong.msg[0].lower() + wrong.msg[1:]
+    message = (wrong.msg[0].lower() + wrong.msg[1:]).removesuffix(" at").removesuffix(" starting")  # a place follows
     if wrong.msg == "Extra data":
         return f"invalid JSON: more follows the first value at character {wrong.pos + 1}; write one object a line"
     if wrong.pos >= len(text.rstrip()) or wrong.msg.startswith("Unterminated string"):

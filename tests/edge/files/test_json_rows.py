@@ -82,7 +82,7 @@ def test_a_flaw_is_one_columns(line: str, flaws: dict[str, str], row: dict[str, 
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (b'{"a":1', "ends too early"), (b'{"a":nan}', "invalid JSON"), (b'[1]', "is no object"), (b'{"a":"\xff"}', "is not UTF-8"),
+        (b'{"a":1', "ends too early"), (b'{"a":"\t"}', "invalid control character at character 7"), (b'{"a":"b', r"\(unterminated string\)"), (b'{"a":nan}', "invalid JSON"), (b'[1]', "is no object"), (b'{"a":"\xff"}', "is not UTF-8"),
         (rb'{"\ud83d":1}', "the name of a column holds half"), (b'{"a":' + b"[" * 100_000, "nested too deeply"), (b"{!", "invalid JSON"),
         (b'{!{"row":1}', "invalid JSON"), (flawed_line({}, {}, "is 3"), "is 3"),
     ],
