@@ -49,7 +49,7 @@ def wrong_json(sample: bytes, cut: bool) -> str:
     if not lines:
         return ""
     if lines[0].startswith(b"["):
-        return ARRAY_FORM
+        return "is empty: its JSON array has no row" if not cut and _value(b"".join(lines)) == [] else ARRAY_FORM
     if len(lines) > 1 or cut:
         opened = _OPEN_LINE.fullmatch(lines[0])
         if opened is None or type(_value(lines[0])) is dict:

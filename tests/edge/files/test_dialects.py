@@ -146,6 +146,8 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], list[str]]] = {
     "backslashes": ("t.csv", b'id,text\n1,"say \\"a\\", b"\n2,c\n', {}, [' holds quotes that follow a backslash (\\"), as MySQL', "give --quoting backslash"]),
     "array": ("t.json", b'[{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]', {}, [" is a JSON array; write one object a line, e.g. with jq -c '.[]'"]),
     "indented array": ("t.json", b'[\n  {\n    "id": 1\n  }\n]', {}, [" is a JSON array"]),
+    "empty array": ("t.json", b"[]\n", {}, [" is empty: its JSON array has no row"]),
+    "empty array over lines": ("t.json", b"[\n\n ]", {}, [" is empty: its JSON array has no row"]),
     "array cut between two lines": ("t.json", b'[\n{"id":"1","text":"a"},\n{"id":"2","text":"b"},\n', {}, [": its JSON array has no closing ']': it was cut"]),
     "array cut within a line": ("t.json", b'[{"id":"1","text":"a"},\n{"id":"2","te', {}, [": its JSON array has no closing ']': it was cut"]),
     "array that goes on behind its end": ("t.json", b'[\n{"id":"1","text":"a"}\n]\n{"id":"2","text":"b"}\n', {}, ["no closing ']'"]),
