@@ -59,6 +59,18 @@ def wrong_file(head: bytes) -> str:
     return f"is {found}" if found else ""
 
 
+def misnamed(head: bytes) -> str:
+    """Return what the beginning of a file that is named as CSV is, with a way out; empty if it may be CSV."""
+    line = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if line[:9].lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "it is XML or HTML, perhaps the page of a proxy: fetch it again"
+    try:
+        found = msgspec.json.decode(line.splitlines()[0]) if line.startswith(b"{") else None
+    except (ValueError, RecursionError):
+        return ""
+    return "it is JSON Lines: name it .jsonl" if type(found) is dict else ""
+
+
 def wrong_form(line: bytes) -> str:
     """Return a description of an input with this first bad line, if its format is recognized; otherwise empty."""
     line = line[:HEAD_BYTES].strip()

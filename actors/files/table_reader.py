@@ -24,7 +24,7 @@ from actors.files.dialects.csv_form import form_of as csv_form_of
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.dialects.json_form import closes_array, element_of, is_array_of_lines, way_to_lines, wrong_json
 from actors.files.errors import SourceError
-from actors.files.format_hints import wrong_file
+from actors.files.format_hints import misnamed, wrong_file
 from actors.files.json_rows import given_of, read_cell
 from actors.files.line_reader import PARQUET_MAGIC, InputFile, LineReader
 
@@ -160,6 +160,8 @@ class TableFile:
         if all(each.startswith("column_") for each in columns):
             return "give --no-header if its first line is a row"
         sample = self._input.start(SAMPLE_BYTES)
+        if text := misnamed(sample):
+            return text
         if above := header_below(sample, len(sample) == SAMPLE_BYTES, columns, self._csv_form):
             return f"line {above + 1} names {'it' if len(columns) == 1 else 'them'}: give --skip-lines {above}"
         if any(each.strip().isdigit() for each in self._header):
