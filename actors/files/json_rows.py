@@ -96,7 +96,8 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
             found, flaws = _second_look(line)
     if type(found) is not dict:
         raise InvalidRow('is no object: a row is {"column": value, …}')
-    if len(_names(line)) != len(found):
+    names = len(_names(line))
+    if names != len(found) and names != _name_count(found):
         flaws = {**_repeated(line), **flaws}
     return found, flaws
 
@@ -173,6 +174,19 @@ def _second_look(line: bytes) -> tuple[Any, Mapping[str, str]]:
         if flaw:
             flaws[name] = flaw
     return row, flaws
+
+
+def _name_count(row: dict[str, Any]) -> int:
+    """Return the number of names in a row, nested ones too."""
+    count = 0
+    left: list[Any] = [row]
+    while left:
+        values = left.pop()
+        if type(values) is dict:
+            count += len(values)
+            values = values.values()
+        left += [each for each in values if type(each) is dict or type(each) is list]
+    return count
 
 
 class _Repeating(dict[str, Any]):
