@@ -91,6 +91,8 @@ class Channel:
         self._step_timer = StepTimer(runtime.monotonic_s)
         self._watch.timed_by(self._step_timer.unsaved_s)
         self._bell, self._news, self._over = WakeEvent(), asyncio.Event(), asyncio.Event()
+        self._ordering = asyncio.Lock()
+        """Held by an order from its look at K until K has it: an order that is made of K takes no other back."""
         self._alarm = RearmableTimer(self._bell.ring)
         self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)
         self._tasks: list[asyncio.Task[None]] = []
@@ -275,8 +277,9 @@ class Channel:
 
     async def condemn(self, story: str) -> None:
         """Stop the job because its channel keeps dying, until a user resumes it."""
-        if not self.over:
-            await self._put(codec.encode_batch([events.Stopped("the cortex", "condemn", story)]), 1)
+        async with self._ordering:
+            if not self.over:
+                await self._put(codec.encode_batch([events.Stopped("the cortex", "condemn", story)]), 1)
 
     async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
         """Take the branches that take calls and the workers that run tools from now on."""
@@ -312,15 +315,17 @@ class Channel:
 
     async def stop(self, how: str, who: str) -> None:
         """Stop the job: ``drain`` (resumable) or ``cancel`` (for good). ``who`` is recorded."""
-        await self._put_order(events.Stopped(who, how))
+        async with self._ordering:
+            await self._put_order(events.Stopped(who, how))
 
     async def set_limits(self, who: str, changed: bytes) -> None:
         """Change limits of the job, given as JSON of their fields.
 
         Raises ``ValueError`` for limits that are not valid.
         """
-        limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
-        await self._put_order(events.LimitsSet(who, limits))
+        async with self._ordering:
+            limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
+            await self._put_order(events.LimitsSet(who, limits))
         self._lease.again()
         self._lease.allowance.check_budget()
 
@@ -329,12 +334,11 @@ class Channel:
         already.
         """
         changed = msgspec.msgpack.decode(given, type=ServersChanged)
-        limits = self._k.terms.limits
-        event = events.LimitsSet(
-            who, limits, None, changed.fallbacks, peers=len(changed.fallbacks), closed=changed.closed
-        )  # fmt: skip
-        await self._put_order(event)
-        self._journal.set_meta("wish", changed.wish.encode())
+        fallbacks, peers = changed.fallbacks, len(changed.fallbacks)
+        async with self._ordering:
+            limits = self._k.terms.limits
+            await self._put_order(events.LimitsSet(who, limits, None, fallbacks, peers=peers, closed=changed.closed))
+            self._journal.set_meta("wish", changed.wish.encode())
         self._lease.again()
 
     async def give_answers(self, who: str, answers: bytes) -> None:
@@ -344,9 +348,10 @@ class Channel:
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """Take fingerprints of new credentials, by route. One call then tests whether a route's credential works."""
-        if not (self.over or self._k.stopping):
-            await self._put(codec.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
-            self._lease.again()
+        async with self._ordering:
+            if not (self.over or self._k.stopping):
+                await self._put(codec.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
+                self._lease.again()
 
     async def results(self, index: int, wait_s: float) -> bytes:
         """Return results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""

@@ -8,6 +8,8 @@ from contextlib import closing
 from itertools import islice, takewhile
 from typing import Any
 
+import msgspec
+
 from actors.channel.job_clock import clock_of
 from actors.common import boot_clock
 from actors.common.process_owner import owner_record, this_owner
@@ -25,7 +27,7 @@ from cortex.state import events
 from cortex.state.commands import EmitResult
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import JobTerms, Limits
+from cortex.values.limits import JobTerms
 from policies.failures.failure import Failure, FailureKind
 
 
@@ -143,10 +145,11 @@ def _parts(folder: StateFolder, job: str) -> tuple[int, ...]:
     return tuple(last_state(folder, name).emitted if folder.has(name) else 0 for name in shards_in(folder, job))
 
 
-def set_limits(folder: StateFolder, job: str, who: str, limits: Limits) -> State:
-    """Change the limits of a job that no process runs. Raises ``StoreError``."""
+def set_limits(folder: StateFolder, job: str, who: str, changed: dict[str, Any]) -> State:
+    """Change limits of a job that no process runs, given as values of their fields. Raises ``StoreError``."""
 
     def setting(epoch: int, k: State) -> list[events.Event]:
+        limits = msgspec.structs.replace(k.terms.limits, **changed)
         return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
 
     return amend(folder, job, setting, goes_on=True)

@@ -212,7 +212,7 @@ def change(job: str, options: Options) -> int:
         await peer.ask("set_limits", who(), blob)
 
     if not send_to_run(folder, job, "set", changed) and not send_to_cluster(folder, job, send):
-        offline_edits.set_limits(folder, job, who(), after)
+        offline_edits.set_limits(folder, job, who(), changed)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
         raise CommandError(f"job {job} did not take the new limits: look at `{advised(folder, 'status', job)}`", FAILED)
