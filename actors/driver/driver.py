@@ -21,8 +21,9 @@ from actors.common.units import clock
 from actors.driver import control_note
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
+from actors.driver.stop_order import ANSWER_S, AWAY_PATIENCE_S, StopOrder
 from actors.jobs.opening import Opening
-from actors.journal.journal import JobEnded, StateFolder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.journal.retrying import unblocked
 from actors.journal.state_folder import advised
 from actors.limits import forgotten, overrides
@@ -71,8 +72,6 @@ SETTLE_S = 60.0
 SILENT_S = 20.0
 """Seconds beyond the expected wait after which a silent channel is asked again: a call to a killed actor may never
 end."""
-AWAY_PATIENCE_S = 120.0
-"""Seconds to wait for a channel that does not answer: on a cluster it is restarted."""
 
 
 class RowWindow(Protocol):
@@ -138,10 +137,9 @@ class Driver:
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
         self._silence, self._durations = SilenceClock(), CallDurations()
-        self._wanted: tuple[str, str] | None = None
+        self._stop_order = StopOrder(lambda: self._channel)
         self._begun = False
         self._facts: dict[str, Any] = {}
-        self._draining = False
         self.job = opening.terms.job
         self._speed = ThroughputEstimator()
         self._live = StatusPublisher(self._control, self.job, opening.owner)
@@ -170,6 +168,7 @@ class Driver:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            self._stop_order.close()
             if self._names is not None:
                 await self._names.close()
             await self._noted(self._live.close)
@@ -195,21 +194,17 @@ class Driver:
         await self.stop("drain", "its driver, which failed")
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
-                while not self._over(await self.refresh()):  # noqa: ASYNC110 - the channel is another process
+                while not self._over(await self.refresh()):
+                    await self._stop_order.give(LOOK_S)
                     await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
-        """Ask the job to end: ``drain`` or ``cancel``. Before its start the request is remembered. A job that has ended
-        or is broken stays as it is.
+        """Ask the job to end: ``drain`` or ``cancel``. The request is remembered before the job's start, and repeated
+        while its channel is unavailable. A job that has ended or is broken stays as it is.
         """
-        if self._draining and how == "drain":
-            return
-        self._draining = True
-        self._wanted = (how, who)
-        if not self._begun:
-            return
-        with contextlib.suppress(PeerUnavailable, PeerGone, StoreError):
-            await self._channel.ask("stop", how, who)
+        self._stop_order.want(how, who)
+        if self._begun:
+            await self._stop_order.give(ANSWER_S)
 
     async def answer(self) -> Any:
         """Return the program's answer."""
@@ -226,9 +221,9 @@ class Driver:
             self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
             await self._ask("start", msgspec.msgpack.encode(self._opening))
         self._begun = True
-        if self._wanted is not None:
-            with contextlib.suppress(JobEnded):  # another driver, whose channel this is, has read all results
-                await self._ask("stop", *self._wanted)
+        while not await self._stop_order.give(ANSWER_S):  # before any row is read
+            await asyncio.sleep(LOOK_S)
+            await self.refresh()
         await self.refresh()
 
     async def _arm_all(self) -> None:
@@ -348,9 +343,10 @@ class Driver:
                 self._log(line)
             self._progress(reported)
             await self._live.look(reported, self._runtime.peer("cortex"))
-            if (wanted := await self._noted(control_note.read, self._control, self.job, self._run_of)) is not None:
-                await self._obey(wanted)
+            wanted = await self._noted(control_note.read, self._control, self.job, self._run_of)
+            if wanted is not None and await self._obey(wanted):
                 await self._noted(control_note.obeyed, self._control, self.job)
+            await self._stop_order.give(LOOK_S)
             if self._names is not None:
                 await self._follow(self._names)
             await self._send_overrides()
@@ -418,7 +414,9 @@ class Driver:
             except ValueError:
                 pass  # the job has claimed nothing there yet, so nothing was learned
 
-    async def _obey(self, wanted: control_note.ControlRequest) -> None:
+    async def _obey(self, wanted: control_note.ControlRequest) -> bool:
+        """Carry out a request of another process. Return False if the channel does not know of it yet: it is read
+        again."""
         if wanted.how == "set":
             with contextlib.suppress(StoreError, ValueError):  # the author checks whether the change is in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
@@ -429,7 +427,9 @@ class Driver:
             with contextlib.suppress(StoreError):
                 await self._ask("give_answers", wanted.who, msgspec.json.encode(wanted.answers))
         else:
-            await self.stop(wanted.how, wanted.who)
+            self._stop_order.want(wanted.how, wanted.who)
+            return await self._stop_order.give(LOOK_S)
+        return True
 
     async def _change_servers(self, who: str, addresses: tuple[str, ...]) -> None:
         """Let other servers share the job's work: the branches hear of them before the job does."""

@@ -11,7 +11,7 @@ import pytest
 
 from actors.cli.control import steer
 from actors.journal.journal import JobEnded
-from actors.ports.runtime import PeerGone
+from actors.ports.runtime import ChannelNotStarted, ClusterLost, PeerGone, PeerUnavailable
 
 
 class There:
@@ -22,6 +22,7 @@ class There:
         self.living = ["channel:a", "channel:b", "channel:b~1", "branch:0", "cortex", "worker:0"]
         self.stuck: set[str] = set()
         self.sealed: set[str] = set()
+        self.refusals: dict[str, list[Exception]] = {}
         self.cleared = self.began = False
         self.staff = {"branch:0": {"node": "n1"}, "worker:0": {"node": "n2"}}
         self.notes = self
@@ -41,6 +42,8 @@ class There:
         class Peer:
             async def ask(self, method: str, *args: Any) -> Any:
                 there.told.append((name, method, *args))
+                if refusals := there.refusals.get(name):
+                    raise refusals.pop(0)
                 if name not in there.living:
                     raise PeerGone(name)
                 if name == "cortex" and method == "drain" and args[1] not in ("n1", "n2"):
@@ -112,6 +115,37 @@ def test_a_job_that_does_not_come_to_rest_in_time_is_named(cortex, there):
     there.stuck = {"channel:b"}
     done = cortex("drain", "--all", "--within", "0.1s")
     assert (done.code, done.said()[1]) == (1, "job b still has calls in flight")
+
+
+def test_a_channel_that_is_being_restarted_is_told_again_until_it_knows(cortex, there):
+    there.refusals["channel:b"] = [PeerUnavailable("channel:b") for _ in range(3)]
+    done = cortex("drain", "--all")
+    assert (done.code, done.said()[1]) == (0, "job b rests, and can be resumed")
+    assert [method for name, method, *_ in there.told if name == "channel:b"] == ["stop"] * 4 + ["status"]
+
+
+@pytest.mark.parametrize("within", [("--within", "0.05s"), ()])
+def test_a_channel_that_stays_unavailable_does_not_count_as_at_rest(cortex, there, monkeypatch, within):
+    monkeypatch.setattr("actors.cli.control.drain.AWAY_PATIENCE_S", 0.05)
+    there.refusals["channel:b"] = [PeerUnavailable("channel:b") for _ in range(1_000)]
+    done = cortex("drain", "--all", "--json", *within)
+    assert (done.code, done.said()[1]) == (1, "job b does not answer, and may still run: give the command again")
+    assert json.loads(done.out)["jobs"][1] == {"job": "b", "outcome": "away"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "code", "said"),
+    [
+        (PeerGone("channel:b"), 0, "rests, and can be resumed"),
+        (ChannelNotStarted("channel:b"), 0, "rests, and can be resumed"),
+        (ClusterLost("the head is gone"), 1, "does not answer, and may still run: give the command again"),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_only_a_channel_that_is_known_to_be_gone_has_let_its_job_go(cortex, there, refused, code, said):
+    there.refusals["channel:b"] = [refused]
+    done = cortex("drain", "--all")
+    assert (done.code, done.said()[1]) == (code, f"job b {said}")
 
 
 def test_a_node_is_waited_for_until_it_is_empty(cortex, there):

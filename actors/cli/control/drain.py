@@ -19,9 +19,10 @@ from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import duration_s
+from actors.driver.stop_order import ANSWER_S, AWAY_PATIENCE_S
 from actors.jobs.spec import who
 from actors.journal.journal import JobEnded, StoreError
-from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
+from actors.ports.runtime import ChannelNotStarted, ClusterError, ClusterLost, PeerGone, PeerUnavailable
 from cortex.state.events import NODE_ENDED
 
 HERE = "here"
@@ -32,7 +33,7 @@ RESULTS_S = 10.0
 CLOSE_S = 5.0
 _STATE_TEXTS = {
     "running": "still has calls in flight", "partial": "rests, and can be resumed",
-    "let go": "rests, and can be resumed",
+    "let go": "rests, and can be resumed", "away": "does not answer, and may still run: give the command again",
 }  # fmt: skip
 _ROUNDS = 5
 """Rounds of listing and ending actors. An actor that was just starting may appear after the first listing."""
@@ -111,23 +112,35 @@ async def _drained(runtime: Any, until_s: float, by: str) -> tuple[int, dict[str
         print_error(f"job {each['job']} {_STATE_TEXTS.get(each['outcome'], 'is ' + each['outcome'])}")
     if not jobs:
         print_error("no job runs there")
-    return FAILED if "running" in found else COMPLETE, {"jobs": jobs}
+    return FAILED if {"running", "away"} & {*found} else COMPLETE, {"jobs": jobs}
 
 
 async def _rested(runtime: Any, name: str, until_s: float, by: str) -> str:
-    """Drain a job and return its outcome, once it rests or the time is over."""
-    peer = runtime.peer(name)
-    outcome = "running"
-    try:
-        with contextlib.suppress(JobEnded):  # its outcome is told
-            await peer.ask("stop", "drain", by)
-        while True:
-            outcome = str(msgspec.json.decode(await peer.ask("status"))["outcome"])
-            if outcome != "running" or time.monotonic() > until_s:
-                return outcome
-            await asyncio.sleep(LOOK_S)
-    except (PeerUnavailable, PeerGone):  # the channel has ended: its driver released it
-        return "let go" if outcome == "running" else outcome
+    """Drain a job and return its outcome, once it rests or the time is over: ``let go`` if it has no channel any more,
+    ``away`` if the channel did not answer at last. A channel that is being restarted is asked again, for as long as its
+    driver would wait: the new process goes on with the job.
+    """
+    peer, told = runtime.peer(name), False
+    outcome, heard_s = "running", time.monotonic()
+    while True:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if not told:
+                    with contextlib.suppress(JobEnded):  # its outcome is told
+                        await peer.ask("stop", "drain", by)
+                    told = True
+                outcome = str(msgspec.json.decode(await peer.ask("status"))["outcome"])
+            heard_s = time.monotonic()
+        except ClusterLost:  # this process is cut off, and knows nothing of the job
+            return "away"
+        except (PeerGone, ChannelNotStarted):  # its driver released it, or it has never begun
+            return "let go"
+        except (PeerUnavailable, TimeoutError):
+            outcome = "away"
+        now_s = time.monotonic()
+        if outcome not in ("running", "away") or now_s > until_s or now_s - heard_s > AWAY_PATIENCE_S:
+            return outcome
+        await asyncio.sleep(LOOK_S)
 
 
 # -- a node --------------------------------------------------------------------------------------------------------
