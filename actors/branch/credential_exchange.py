@@ -12,6 +12,9 @@ from actors.branch.model_registry import ModelRegistry, family_of
 from actors.ports.model import Model
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 
+HAND_OVER_S = 5.0
+"""Seconds that a peer may take to answer before the next one is asked: a call to a killed actor may never end."""
+
 
 class CredentialExchange:
     """Intake of credentials for one branch, and the calls that wait for one.
@@ -29,6 +32,8 @@ class CredentialExchange:
         self._waiting: dict[str, list[InFlightCall]] = {}
         """Calls that wait for a credential, by job family (see ``family_of``)."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """Requests to peers under way, by job family."""
         self.preparing: dict[Model, asyncio.Task[None]] = {}
         """Preparations under way by model, for example of a local server that loads its weights. A call waits for its
         model's before it begins: seconds of imports are no duration of an answer."""
@@ -56,8 +61,11 @@ class CredentialExchange:
         return self._keys.connection(family_of(job))
 
     def request(self, job: str, peers: tuple[str, ...]) -> None:
-        """Ask these branches for the credential of a job, in the background, one after the other."""
-        self._in_background(self._ask_peers(job, peers))
+        """Ask these branches for the credential of a job, in the background, one after the other; unless some are being
+        asked already."""
+        family = family_of(job)
+        if (asked := self._asking.get(family)) is None or asked.done():
+            self._asking[family] = self._in_background(self._ask_peers(job, peers))
 
     def hold(self, family: str, calls: list[InFlightCall]) -> None:
         """Keep calls until a credential for their job family has come."""
@@ -72,7 +80,10 @@ class CredentialExchange:
         return True
 
     def drop(self, family: str) -> list[InFlightCall]:
-        """Return the calls of a job family that wait, and forget them: the job has ended."""
+        """Return the calls of a job family that wait, and forget them: the job has ended, and what a peer answers now
+        is its old credential."""
+        if (asked := self._asking.pop(family, None)) is not None:
+            asked.cancel()
         return self._waiting.pop(family, [])
 
     def close(self) -> None:
@@ -96,8 +107,12 @@ class CredentialExchange:
         for peer in peers:
             if peer == self._name:
                 continue
-            with contextlib.suppress(PeerUnavailable, PeerGone):
-                connection = await self._runtime.peer(peer).ask("hand_over", job)
-                if connection is not None:
+            if family_of(job) in self._keys:  # the driver was first
+                return
+            with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
+                async with asyncio.timeout(HAND_OVER_S):
+                    connection = await self._runtime.peer(peer).ask("hand_over", job)
+                # what the driver has sent meanwhile is newer than what a peer had when it was asked
+                if connection is not None and family_of(job) not in self._keys:
                     await self.set_credential(job, connection)
                     return

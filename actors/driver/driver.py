@@ -19,6 +19,7 @@ from actors.common.harmless import harmless
 from actors.common.process_owner import Owner
 from actors.common.units import clock
 from actors.driver import control_note
+from actors.driver.credential_sender import CredentialSender
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.driver.stop_order import ANSWER_S, AWAY_PATIENCE_S, StopOrder
@@ -65,8 +66,6 @@ NEWS_S = 10.0
 """Seconds that a channel may take to answer before ``status`` says that there is no news from it: it answers within
 milliseconds, and a busy machine takes some seconds."""
 KEY_READ = "the key was read again"
-ARM_S = 5.0
-"""Seconds that a branch may take to accept a credential."""
 SETTLE_S = 60.0
 """Seconds that a failed driver waits for the calls in flight."""
 SILENT_S = 20.0
@@ -111,7 +110,7 @@ class Driver:
         self._folder = folder
         self._opening = opening
         self._run_of = run_of or opening.owner
-        self._connection = encode(connection)
+        self._credentials = CredentialSender(opening.terms.job, runtime, encode(connection))
         self._source = source
         self._sink = sink
         self._progress = harmless(progress, "progress")
@@ -169,6 +168,7 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
             self._stop_order.close()
+            await self._credentials.close()
             if self._names is not None:
                 await self._names.close()
             await self._noted(self._live.close)
@@ -228,13 +228,7 @@ class Driver:
 
     async def _arm_all(self) -> None:
         branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
-        await asyncio.gather(*(self._send_credential(name) for name in branches))
-
-    async def _send_credential(self, name: str) -> None:
-        """Send the credential to a branch. A branch that does not answer gets it at a later look, without waiting."""
-        with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
-            async with asyncio.timeout(ARM_S):
-                await self._runtime.peer(name).ask("set_credential", self.job, self._connection)
+        await self._credentials.send(branches)
 
     @property
     def begun(self) -> bool:
@@ -350,11 +344,9 @@ class Driver:
             if self._names is not None:
                 await self._follow(self._names)
             await self._send_overrides()
-            for name in facts["unarmed"]:
-                await self._send_credential(name)
-            refused = facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused())
-            if refused and self._rotation is not None:
-                await self._renew(self._rotation)
+            self._credentials.look(facts["unarmed"])
+            if facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused()):
+                await self._renew()
             await asyncio.sleep(LOOK_S)
 
     async def _refreshed(self, reported: dict[str, Any]) -> dict[str, Any]:
@@ -375,15 +367,20 @@ class Driver:
         """Return the result of a request to the state folder (``actors.journal.retrying.unblocked``)."""
         return await unblocked(self._control, ask, *args)
 
-    async def _renew(self, rotation: KeyRotation) -> None:
-        """Read the key file again after the provider has refused the key; if the key is new, go on with it."""
-        if not await asyncio.to_thread(rotation.read):
+    async def _renew(self) -> None:
+        """Read the key file again after the provider has refused the key; go on if the key is new, or if a branch has
+        got the present one only now."""
+        rotation = self._rotation
+        if rotation is None:
             return
-        self._connection = encode(rotation.connection)
-        self._caps = overrides.OverrideWatch(self._control, rotation.terms, self._narrow)
-        self._dropped = forgotten.ForgottenWatch(self._control, rotation.terms, self._runtime.now_s())
-        await self._send_overrides()
-        await self._arm_all()
+        if await asyncio.to_thread(rotation.read):
+            self._credentials.change(encode(rotation.connection))
+            self._caps = overrides.OverrideWatch(self._control, rotation.terms, self._narrow)
+            self._dropped = forgotten.ForgottenWatch(self._control, rotation.terms, self._runtime.now_s())
+            await self._send_overrides()
+            await self._arm_all()
+        elif not self._credentials.came_late():
+            return
         credentials = tuple(route.credential for route in rotation.terms.routes)
         with contextlib.suppress(StoreError):  # a broken journal is reported by the status
             await self._ask("unblock", KEY_READ, credentials)
@@ -432,17 +429,21 @@ class Driver:
         return True
 
     async def _change_servers(self, who: str, addresses: tuple[str, ...]) -> None:
-        """Let other servers share the job's work: the branches hear of them before the job does."""
+        """Let other servers share the job's work. The branches hear of them before the job does: a call for a server
+        that its branch does not know would block the server's route.
+        """
         servers = self._servers
         if servers is None:
             return
         wish = await servers.change(addresses)
-        terms, self._connection = servers.terms, encode(servers.connection)
+        terms = servers.terms
+        self._credentials.change(encode(servers.connection))
         if self._rotation is not None:
             self._rotation.terms, self._rotation.connection = terms, servers.connection
         self._caps = overrides.OverrideWatch(self._control, terms, self._narrow)
         await self._send_overrides()
         await self._arm_all()
+        await self._credentials.settle()
         changed = ServersChanged(terms.fallbacks, terms.closed, wish)
         await self._ask("set_servers", who, msgspec.msgpack.encode(changed))
 

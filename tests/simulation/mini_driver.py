@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from actors.driver.driver import ARM_S
+from actors.driver.credential_sender import ARM_S
 from actors.jobs.opening import Opening
 from actors.journal.journal import StoreError
 from actors.maintenance import offline_edits
