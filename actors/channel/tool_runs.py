@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.channel.tool_places import ToolPlaces
+from actors.common.errors import error_words
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import CHILD, Opening
 from actors.journal.journal import StoreError
@@ -19,6 +22,7 @@ from actors.ports.telemetry import TRACEPARENT, JobObservers
 from cortex.goals import shards
 from cortex.state import commands, events, shard_record
 from cortex.state.state import ENDED, State
+from cortex.values.ledger import ChildJobBill
 from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
@@ -28,6 +32,10 @@ AWAY_S = 0.5
 """Seconds until a scheduler that does not answer is asked again."""
 CHILD_LOOK_S = 0.5
 """Seconds for which one look at a child job waits for news."""
+FAULTS_MAX = 3
+"""Unexpected errors after which a child job counts as failed: the first may be a passing trouble of the cluster."""
+
+_log = logging.getLogger("cortex.tools")
 
 
 def child_name(job: str, goal: int) -> str:
@@ -62,6 +70,8 @@ class ToolRuns:
         self._kept: set[str] = set()
         """Shards that have ended and whose results may still be asked for."""
         self._without_credential: dict[str, tuple[str, ...]] = {}
+        self._bills: dict[str, dict[str, Any]] = {}
+        """Status of each child job as last told, by its name."""
         self._running = 0
         self._places = ToolPlaces()
 
@@ -163,6 +173,8 @@ class ToolRuns:
                         asked = event is not None and (event.failure is None or event.failure.sent)
             except (StoreError, PeerUnavailable):
                 return  # the channel is broken or closed: the next one begins what never began
+            except Exception as error:  # of the worker, of the scheduler, or of this code: the goal must not wait on
+                event = self._tool_fault(command, error, asked)
             finally:
                 self._places.give_back(name, command.tool, full)
                 if admitted != NOT_ADMITTED and not asked:
@@ -170,6 +182,13 @@ class ToolRuns:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
         self._put([event])
+
+    def _tool_fault(self, command: commands.StartToolRun, error: Exception, begun: bool) -> events.Observed:
+        """Return the event of a tool run that an unexpected error has ended. ``begun``: a worker may have begun it."""
+        _log.error("job %s: the run of %s has ended by an error", self._job, command.tool, exc_info=error)
+        text = f"the run of {command.tool} cannot go on: {error_words(error)}"
+        failure = Failure(FailureKind.FAULTY, text, sent=begun)
+        return events.Observed(command.goal, command.attempt, None, self._now_s(), failure)
 
     def _return(self, tool: str, generation: int) -> None:
         """Give back the admission of a run that has not begun: it may have been the one probe of a half-open breaker.
@@ -236,6 +255,7 @@ class ToolRuns:
     async def _child(self, command: commands.LaunchChildJob, parent: JobTerms) -> None:
         name = child_name(self._job, command.goal)
         event: events.ChildJobEnded | None = None
+        faults = 0
         while event is None:
             try:
                 await self._open_child(name, command, parent)
@@ -248,11 +268,50 @@ class ToolRuns:
                 await asyncio.sleep(CHILD_LOOK_S)
             except (StoreError, ClusterError, ValueError) as error:
                 failure = Failure(FailureKind.FAULTY, str(error))
-                event = events.ChildJobEnded(
-                    command.goal, command.attempt, None, failure=failure, partial=command.shards > 0
-                )
+                event = self._child_ended(command, None, failure, command.shards > 0)
+            except Exception as error:  # of the child's channel, of the cluster, or of this code
+                faults += 1
+                _log.error("job %s: the child job %s meets an error", self._job, name, exc_info=error)
+                if faults < FAULTS_MAX:
+                    await asyncio.sleep(CHILD_LOOK_S)
+                else:
+                    event = await self._child_fault(name, command, error)
         self._without_credential.pop(name, None)
         self._put([event])
+
+    async def _child_fault(
+        self, name: str, command: commands.LaunchChildJob, error: Exception
+    ) -> events.ChildJobEnded:  # fmt: skip
+        """End a child job whose end nobody could report, so that it spends no more, and return the event of its end.
+
+        A shard is drained and counts as stopped: its rows are resumed with the job.
+        """
+        failure = Failure(FailureKind.FAULTY, f"child job {name} cannot go on: {error_words(error)}")
+        if command.shards:
+            self._runtime.peer(f"channel:{name}").tell("stop", "drain", f"job {self._job}")
+            return self._child_ended(command, None, failure, True)
+        with contextlib.suppress(Exception):
+            await self._runtime.end_actor(f"channel:{name}")
+        return self._child_ended(command, None, failure, False)
+
+    def _child_ended(
+        self, command: commands.LaunchChildJob, answer: Any, failure: Failure | None, partial: bool
+    ) -> events.ChildJobEnded:
+        """Return the event of a child's end, with its bill as last told, by the child or by an earlier end of it."""
+        facts = self._bills.pop(child_name(self._job, command.goal), None)
+        if command.shards:  # its report is its bill
+            bill = ChildJobBill()
+        elif facts is None:
+            bill = self._k.billed.get(command.goal, ChildJobBill())
+        else:
+            tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
+            bill = ChildJobBill(
+                facts["known_nusd"], facts["assumed_nusd"], tokens, facts["output_tokens"], facts["assumed_tokens"]
+            )
+        return events.ChildJobEnded(
+            command.goal, command.attempt, answer, bill.known_nusd, bill.assumed_nusd, bill.input_tokens,
+            bill.output_tokens, failure, bill.assumed_tokens, partial,
+        )  # fmt: skip
 
     async def _open_child(self, name: str, command: commands.LaunchChildJob, parent: JobTerms) -> None:
         limits = msgspec.structs.replace(
@@ -294,7 +353,7 @@ class ToolRuns:
                     facts = await self._status(peer, name, log)
                 if command.shards:
                     return await self._shard_returned(name, peer, command, facts)
-                answer = msgspec.json.decode(await peer.ask("answer"))
+                answer, unread = await _answer_of(peer)
                 break
             except ChannelNotStarted:
                 raise  # a late message of this channel's predecessor has closed it: it is started again
@@ -304,12 +363,10 @@ class ToolRuns:
         if facts["outcome"] != "complete":
             why = facts["why"] or facts["broken"]
             failure = Failure(_kind(why), f"child job {name} ended {facts['outcome']}: {why}")
+        elif unread:
+            failure = Failure(FailureKind.FAULTY, f"child job {name} has no answer: {unread}")
         await self._runtime.end_actor(f"channel:{name}")
-        return events.ChildJobEnded(
-            command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
-            facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
-            facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
-        )  # fmt: skip
+        return self._child_ended(command, answer, failure, facts["outcome"] == "partial")
 
     async def _status(self, peer: Peer, name: str, log: ProgramLog) -> dict[str, Any]:
         """Return the status of a child job, and log its new lines."""
@@ -317,6 +374,7 @@ class ToolRuns:
         for line in log.news(facts):
             self._log(f"{name}: {line}")
         self._without_credential[name] = tuple(facts["unarmed"])
+        self._bills[name] = facts
         return facts
 
     async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
@@ -352,6 +410,17 @@ class ToolRuns:
         return events.ChildJobEnded(
             command.goal, command.attempt, None, failure=failure, partial=partial, report=report
         )  # fmt: skip
+
+
+async def _answer_of(peer: Peer) -> tuple[Any, str]:
+    """Return the answer of a child job that has ended, and why it has none; empty: it has one. Raises
+    ``PeerUnavailable`` or ``PeerGone``."""
+    try:
+        return msgspec.json.decode(await peer.ask("answer")), ""
+    except (PeerUnavailable, PeerGone):
+        raise
+    except Exception as error:  # an author's code may raise any error, above all on partial data
+        return None, error_words(error)
 
 
 _STOPPED = {"drain": FailureKind.CANCELLED, "deadline": FailureKind.TIMED_OUT}

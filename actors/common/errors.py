@@ -21,3 +21,11 @@ class CommandError(Exception):
     def __init__(self, text: str, code: int = USAGE) -> None:
         super().__init__(text)
         self.code = code
+
+
+def error_words(error: BaseException) -> str:
+    """Return the type and the text of an error, of which an author's ``__str__`` may raise another."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, whose text cannot be read"

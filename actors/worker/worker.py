@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.common.errors import error_words
 from actors.messaging.report_sender import ReportSender
 from actors.ports.runtime import Runtime
 from actors.worker.builtin_tools import BuiltinTools
@@ -38,12 +39,19 @@ _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 def _outcome(function: Callable[..., Any], given: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    """Call a function in its thread. Return its value, and what it raised: ``StopIteration`` in a future never ends it.
+    """Call a function in its thread. Return its value, and what it raised: ``StopIteration`` in a future never ends it,
+    and ``asyncio.CancelledError``, as a tool's own event loop may leave behind, would cancel whoever awaits it.
+
+    A library may raise any ``BaseException``, as one in Rust does if it panics (github.com/PyO3/pyo3/issues/3918).
     """
     try:
         return function(**given), None
-    except (Exception, *_EXITS) as error:
+    except BaseException as error:
         return None, error
+
+
+def _raised(tool: str, error: BaseException) -> Failure:
+    return Failure(FailureKind.FAULTY, f"the tool {tool} raised {error_words(error)}")
 
 
 class _RunCounter:
@@ -193,9 +201,10 @@ class Worker:
     def _found(self, program: str, params_json: bytes, tool: str, key: str) -> Callable[..., Any] | Failure:
         try:
             tools = self._runtime.load_program(program, params_json, key.partition("/")[0]).tools
-        except Exception as error:  # an author's module may raise anything
-            text = f"the program does not load: {type(error).__name__}: {error}"
-            return Failure(FailureKind.FAULTY, text, sent=False)
+        except KeyboardInterrupt:  # of a user who ends an inline job
+            raise
+        except BaseException as error:  # an author's module may raise anything
+            return Failure(FailureKind.FAULTY, f"the program does not load: {error_words(error)}", sent=False)
         function: Callable[..., Any] | None = tools.get(tool)
         if getattr(function, "offered", False):
             function = self._offered.find(tool)
@@ -228,16 +237,17 @@ class Worker:
             await asyncio.wait({thread}, timeout=timeout_s)
             if thread.done():
                 value, raised = thread.result()
-                if raised is not None:
-                    raise raised
-                value = to_plain(value)
+                if raised is None:
+                    value = to_plain(value)
+                else:
+                    failure = _raised(tool, raised)
             else:
                 failure = Failure(FailureKind.TIMED_OUT, f"effect unknown: {tool} ran for more than {timeout_s:.0f} s")
                 self._stuck[thread] = began_s + timeout_s
         except (Exception, *_EXITS) as error:  # an author's tool may raise anything
             if thread is None:
                 self._runs[counted_as[0]] -= 1
-            failure = Failure(FailureKind.FAULTY, f"the tool {tool} raised {type(error).__name__}: {error}")
+            failure = _raised(tool, error)
         count = self._counts.setdefault(counted_as, _RunCounter())
         count.end(failure, self._runtime.monotonic_s() - began_s, timeout_s)
         if failure is not None:

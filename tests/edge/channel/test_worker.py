@@ -384,13 +384,55 @@ def stops() -> None:
     raise StopIteration
 
 
-async def test_a_tool_that_ends_its_process_ends_its_run_alone() -> None:
-    runtime = Runtime(Program(exits=exits, stops=stops))
+class Panics(BaseException):
+    """As a library in Rust raises it."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise TypeError
+
+
+def leaks() -> None:
+    raise asyncio.CancelledError("of its own loop")
+
+
+def panics() -> None:
+    raise Panics("index out of bounds")
+
+
+def mute() -> None:
+    raise Mute
+
+
+async def test_a_tool_that_ends_its_process_or_leaks_a_cancellation_ends_its_run_alone() -> None:
+    runtime = Runtime(Program(exits=exits, stops=stops, leaks=leaks, panics=panics, mute=mute))
     worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
-    for tool, named in (("exits", "SystemExit: 3"), ("stops", "StopIteration")):
+    words = {
+        "exits": "SystemExit: 3", "stops": "StopIteration", "leaks": "CancelledError: of its own loop",
+        "panics": "Panics: index", "mute": "Mute",
+    }  # fmt: skip
+    for tool, named in words.items():
         _, failure = await _run(worker, tool)
         assert failure is not None
         assert failure.kind == FailureKind.FAULTY and named in failure.message
+    await worker.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError(), Panics(), ValueError("bad")])
+async def test_a_program_that_does_not_load_ends_neither_its_worker_nor_who_asks(error: BaseException) -> None:
+    runtime = Runtime(Program())
+
+    def load(*_: Any) -> Any:
+        raise error
+
+    runtime.load_program = load  # type: ignore[method-assign]
+    worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
+    assert await worker.hold("p", b"{}", "t", "j/1/t")
+    _, failure = await _run(worker, "t")
+    assert failure is not None
+    assert (failure.kind, failure.sent) == (FailureKind.FAULTY, False)
+    assert type(error).__name__ in failure.message
     await worker.close()
 
 
