@@ -344,7 +344,7 @@ class ToolRuns:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
                 facts = await self._status(peer, name, log)
                 if facts["outcome"] == "running" and not facts["broken"]:
-                    if command.shards:
+                    with contextlib.suppress(StoreError):  # it broke since: the next look tells
                         await self._tend(peer, command, facts["stopping"])
                     continue
                 if not facts["broken"]:  # its bill is final: what comes after it would be in no account
@@ -378,10 +378,14 @@ class ToolRuns:
         return facts
 
     async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
-        """Pass changes of the whole job on to a shard: a stop, or changed limits."""
+        """Pass on to a child job what it may have missed while its channel was restarted: a stop, and to a shard the
+        changed limits of the whole job. ``stopping``: the order that the child follows.
+        """
         how = self._stops.get((command.goal, command.attempt), "")
-        if how not in ("", stopping):
+        if how not in ("", stopping) and stopping != "cancel":  # nothing comes after a cancellation
             await peer.ask("stop", how, f"job {self._job}")
+        if not command.shards:
+            return
         terms = self._k.terms
         limits = shards.limits_of(terms.limits)
         before = self._limits.get(peer.name)

@@ -186,6 +186,52 @@ def test_a_child_that_cannot_be_joined_again_keeps_the_bill_of_its_earlier_end(e
     assert (event.output_tokens, event.assumed_tokens) == (9, 2)
 
 
+@pytest.mark.parametrize("shards", [0, 2])
+@pytest.mark.parametrize("how", ["drain", "cancel"])
+def test_a_stop_that_a_restarting_child_has_missed_is_said_again_until_it_follows(shards: int, how: str) -> None:
+    async def play() -> None:
+        runtime, put = FakeRuntime(FakeChild()), list[events.Event]()
+        runs, k = made(runtime, put)
+        runs.begin(child(shards), k)
+        await asyncio.sleep(2 * CHILD_LOOK_S)
+        runtime.child.away = True
+        if how == "cancel":
+            runs.abandon(1, 1)
+        else:
+            runs.begin(commands.SuspendChildJob(1, 1), k)
+        await asyncio.sleep(2 * CHILD_LOOK_S)
+        runtime.child.away = False
+        await asyncio.sleep(10 * CHILD_LOOK_S)
+        assert runtime.child.asked == [(how, "job j")], "once: it follows from then on"
+        runtime.child.stopping = "cancel"
+        await asyncio.sleep(10 * CHILD_LOOK_S)
+        assert len(runtime.child.asked) == 1, "nothing comes after a cancellation"
+        await runs.close()
+
+    virtually(play())
+
+
+def test_a_child_that_breaks_before_it_hears_of_a_stop_is_read_as_broken() -> None:
+    """The error of the stop is no end: the child's next status says why it broke, and what it cost."""
+
+    async def play() -> None:
+        runtime, put = FakeRuntime(FakeChild(stop=StoreError("its disk is full"))), list[events.Event]()
+        runs, k = made(runtime, put)
+        runtime.child.away = True
+        runs.begin(child(), k)
+        runs.begin(commands.SuspendChildJob(1, 1), k)
+        runtime.child.away = False
+        runtime.child.stopping = "deadline"
+        await asyncio.sleep(3 * CHILD_LOOK_S)
+        assert put == []
+        runtime.child.outcome = "complete"
+        await asyncio.sleep(3 * CHILD_LOOK_S)
+        assert [event.known_nusd for event in put if isinstance(event, events.ChildJobEnded)] == [7]
+        await runs.close()
+
+    virtually(play())
+
+
 @pytest.mark.parametrize(
     ("where", "method", "answer", "begun"),
     [
