@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,6 +18,8 @@ AGAIN_S = 0.25
 """Seconds before a starting member is pinged again."""
 DRAIN_S = 3_700.0
 """Seconds that a member may take to finish its work: a little more than the longest of all timeouts."""
+
+_log = logging.getLogger("cortex.supervisor")
 
 
 class Supervisor:
@@ -78,6 +81,8 @@ class Supervisor:
     def _forget(self, what: str, name: str, ended: asyncio.Task[None]) -> None:
         if self._tasks.get((what, name)) is ended:
             del self._tasks[what, name]
+        if not ended.cancelled() and (error := ended.exception()) is not None:  # the scheduler orders it again in time
+            _log.error("the order to %s %s met an error", what, name, exc_info=error)
 
     def _stop(self, what: str, name: str) -> None:
         running = self._tasks.get((what, name))
@@ -117,7 +122,7 @@ class Supervisor:
                 incarnation, *_ = await self._runtime.peer(name).ask("ping")
         except PeerGone:
             self._died(name, gone=True)
-        except (PeerUnavailable, TimeoutError):
+        except Exception:  # unavailable, too slow, or an error of the cluster
             if await self._is_dead(name):
                 self._died(name, gone=True)
             else:
@@ -129,8 +134,13 @@ class Supervisor:
                 self._post(protocol.PingAnswered(self._runtime.monotonic_s(), name))
 
     async def _is_dead(self, name: str) -> bool:
+        """Return whether the cluster knows that the member has ended; False if the cluster cannot tell."""
         known = self.known.get(name)
-        return known is not None and await self._runtime.is_dead(name, known)
+        try:
+            return known is not None and await self._runtime.is_dead(name, known)
+        except Exception as error:  # any error of Ray while its head is unavailable
+            _log.debug("the cluster does not say whether %s lives: %s", name, type(error).__name__)
+            return False
 
     async def _find(self, name: str) -> None:
         """Wait for the first answer of a member that is alive, or is being restarted by the cluster."""
@@ -139,7 +149,7 @@ class Supervisor:
                 incarnation, node, jobs = await self._answer(name)
         except PeerGone:
             self._died(name, gone=True)
-        except TimeoutError:
+        except Exception:  # too slow, or an error of the cluster: to be tried again
             self._died(name, gone=False)
         else:
             self.found_jobs.update(jobs)
@@ -153,8 +163,8 @@ class Supervisor:
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._runtime.peer(name).ask("drain")
-        except (PeerUnavailable, PeerGone, TimeoutError):
-            pass
+        except Exception as error:  # gone, too slow, or an error of the cluster: it is ended all the same
+            _log.debug("%s has not drained: %s", name, type(error).__name__)
         await self._runtime.end_actor(name)
         self._died(name, gone=True)
 

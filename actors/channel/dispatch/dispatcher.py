@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from actors.branch.branch import DRAINING
 from actors.channel.dispatch.branch_links import BranchLink, BranchLinks, come_back
 from actors.channel.dispatch.branch_liveness import BranchLiveness, Lost
 from actors.channel.dispatch.piggyback import PiggybackedResults
+from actors.common.errors import error_words
 from actors.messaging.inbox import InboxEntry
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.state import commands, events
@@ -49,6 +51,8 @@ PEERS_MAX = 8
 MEET_S = 5.0
 """Seconds for which a new channel waits for a branch that does not answer: calls that the branch holds are paid
 already."""
+
+_log = logging.getLogger("cortex.dispatch")
 
 
 class Dispatch:
@@ -125,7 +129,7 @@ class Dispatch:
                     incarnation, link.has_credential, keys, received = await link.peer.ask(
                         "held", self._job, self.epoch
                     )
-            except (PeerUnavailable, PeerGone, TimeoutError) as error:
+            except Exception as error:  # away, gone, too slow, or an error of the cluster
                 link.up = False
                 self._links.look(link)
                 if isinstance(error, TimeoutError):
@@ -272,7 +276,11 @@ class Dispatch:
             while link.queue:
                 blob, keys = link.packed(self._limits)
                 link.on_the_way = keys
-                await self._hand_over(link, blob, keys)
+                try:
+                    await self._hand_over(link, blob, keys)
+                except Exception:  # the queue goes on, and an audit finds the calls that the branch did not take
+                    _log.exception("a message of job %s to %s met an error", self._job, link.name)
+                    await asyncio.sleep(AWAY_S)
                 link.on_the_way = ()
         finally:
             link.on_the_way = ()
@@ -328,11 +336,19 @@ class Dispatch:
         while self._needs_watch():
             await asyncio.sleep(BEAT_S)
             beats = self._beats = self._beats + 1
-            await asyncio.gather(*map(self._look_at, self._links.to_ask(beats, BEAT_LINKS)))
+            await self._each(self._look_at, self._links.to_ask(beats, BEAT_LINKS))
             if beats % AUDIT_BEATS == 0:
-                await asyncio.gather(*map(self._audit, self._links.to_audit(beats, BEAT_LINKS)))
+                await self._each(self._audit, self._links.to_audit(beats, BEAT_LINKS))
             if self._unassigned:
                 await self._ask_for_staff()
+
+    async def _each(self, look: Callable[[BranchLink], Awaitable[None]], links: Iterable[BranchLink]) -> None:
+        """Look at each of these branches. An error of one look ends neither the others nor the next beats: without
+        beats, a branch that dies would be waited for without end.
+        """
+        for error in await asyncio.gather(*map(look, links), return_exceptions=True):
+            if isinstance(error, Exception):
+                _log.error("a look of job %s at a branch met an error", self._job, exc_info=error)
 
     async def _look_at(self, link: BranchLink) -> None:
         incarnation = link.incarnation
@@ -343,8 +359,8 @@ class Dispatch:
         except PeerGone:
             await self._gone(link, incarnation)
             return
-        except (PeerUnavailable, TimeoutError) as error:
-            if isinstance(error, PeerUnavailable):
+        except Exception as error:  # away, silent, or an error of the cluster
+            if not isinstance(error, TimeoutError):
                 self._liveness.down(link)
             for _ in range(LOOKS):  # a cluster takes a second or two to notice a death
                 await self._inquire(link)
@@ -359,9 +375,16 @@ class Dispatch:
         self._liveness.renewed(link, incarnation, beat["incarnation"])
 
     async def _inquire(self, link: BranchLink) -> None:
-        """Ask the cluster whether the process of a silent branch has ended: silence proves nothing."""
+        """Ask the cluster whether the process of a silent branch has ended: silence proves nothing, and neither does a
+        cluster that cannot tell.
+        """
         incarnation = link.incarnation
-        if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
+        try:
+            dead = bool(incarnation) and await self._runtime.is_dead(link.name, incarnation)
+        except Exception as error:  # any error of Ray while its head is unavailable
+            _log.debug("the cluster does not say whether %s lives: %s", link.name, type(error).__name__)
+            return
+        if dead and incarnation == link.incarnation:
             self._liveness.renewed(link, incarnation, "")
             self._liveness.down(link)
 
@@ -378,7 +401,7 @@ class Dispatch:
         incarnation = link.incarnation
         try:
             answer, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
-        except (PeerUnavailable, PeerGone):
+        except Exception:  # away, gone, or an error of the cluster: nothing is known
             return
         if answer == incarnation == link.incarnation:
             held = {flight_key(goal, attempt) for goal, attempt in keys}
@@ -401,6 +424,9 @@ class Dispatch:
         await asyncio.sleep(AWAY_S)
 
     async def _ask_for_staff(self) -> None:
-        with contextlib.suppress(PeerUnavailable, PeerGone):
+        try:
             branches, _ = await self._runtime.peer("cortex").ask("staff", False)
-            self.staffed(tuple(branches))
+        except Exception as error:  # away, or unable to start any: it is asked again at the next beat
+            _log.debug("the cortex names no branch to job %s: %s", self._job, error_words(error))
+            return
+        self.staffed(tuple(branches))

@@ -398,3 +398,68 @@ def test_a_message_within_one_process_is_never_put_into_bytes_and_one_to_another
             assert bytes(blob) == b""
         else:
             assert msgspec.msgpack.decode(blob, type=list[commands.Call]) == blob.content
+
+
+class ClusterTrouble(Exception):
+    """Error that no interface names, as Ray's while its head is away."""
+
+
+async def test_a_branch_that_died_while_the_cluster_could_not_tell_is_noticed_once_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The question may raise at any look, at the beat's and at the sender's; neither of them ends by it."""
+    monkeypatch.setattr(dispatcher, "SILENT_S", 0.003)
+    a = FakeBranch("a")
+    scene = Scene(a)
+    dispatch = await scene.meet()
+    dispatch.send([call(1), call(2)])
+    await until(lambda: len(a.taken) == 2)
+    tells: list[bool | Exception] = [ClusterTrouble() for _ in range(2 * dispatcher.LOOKS)]
+
+    async def is_dead(name: str, incarnation: str) -> bool:
+        answer = tells.pop() if tells else True
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    scene.runtime.is_dead = is_dead  # type: ignore[method-assign]
+    a.silent = True
+    a.before = [PeerUnavailable("a") for _ in range(100)]
+    dispatch.send([call(3)])
+    await until(lambda: len(scene.lost) >= 2)
+    assert not tells
+    assert {event.goal for event in scene.lost} >= {1, 2}
+    await dispatch.close(forget=False)
+
+
+@pytest.mark.parametrize("method", ["beat", "held", "work", "staff"])
+async def test_an_error_that_no_interface_names_ends_neither_the_beats_nor_a_queue(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Calls of a message that met the error, and that the branch has not taken, are lost as an audit finds."""
+    monkeypatch.setattr(dispatcher, "AUDIT_BEATS", 2)
+    a = FakeBranch("a")
+    asked, troubles = a.ask, [ClusterTrouble()]
+
+    async def ask(what: str, *args: Any) -> Any:
+        if what == method and troubles:
+            await asyncio.sleep(0)
+            raise troubles.pop()
+        return await asked(what, *args)
+
+    scene = Scene(a)
+    a.staff = ("a",)
+    a.ask = scene.runtime.cortex.ask = ask  # type: ignore[method-assign]
+    dispatch = await scene.meet()
+    a.holds = [(2, 1)] if method == "work" else [(1, 1), (2, 1)]
+    if method == "staff":
+        dispatch.staffed(())
+    dispatch.send([call(1)])
+    await asyncio.sleep(0)
+    dispatch.send([call(2)])  # while the first message is under way
+    await until(lambda: not troubles and len(a.taken) + len({event.goal for event in scene.lost}) >= 2)
+    assert {event.goal for event in scene.lost} == ({1} if method == "work" else set())
+    a.die()
+    scene.runtime.dead.add("a.1")
+    await until(lambda: {event.goal for event in scene.lost} == {1, 2})
+    await dispatch.close(forget=False)

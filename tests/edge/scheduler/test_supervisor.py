@@ -9,10 +9,18 @@ import msgspec
 import pytest
 
 from actors.channel.leases.lease import PAUSE_S, RENEW_S
-from actors.ports.runtime import ClusterError
+from actors.ports.runtime import ClusterError, PeerUnavailable
 from actors.scheduler.actor import NODES_S, Cortex
 from actors.scheduler.supervisor import Supervisor
-from cortex.scheduler.protocol import DrainMember, MemberDied, MemberStarted, StartMember
+from cortex.scheduler.protocol import (
+    DrainMember,
+    KillMember,
+    MemberDied,
+    MemberStarted,
+    PingMember,
+    RetireMember,
+    StartMember,
+)
 from cortex.scheduler.reports import ProgressReport, staff_digest
 from cortex.scheduler.state import SchedulerSettings
 from tests.edge.support.lease_fixture import Channel, Peer, World
@@ -280,3 +288,72 @@ async def test_a_start_that_failed_and_is_ordered_again_at_once_is_tried_again()
 class Ready:
     async def ask(self, method: str, *args: Any) -> Any:
         return "incarnation", "node"
+
+
+class Troubled:
+    """Runtime whose cluster answers with an error that no interface names, as Ray does while its head is away.
+
+    ``methods``: the ones that raise.
+    """
+
+    def __init__(self, *methods: str) -> None:
+        self.methods = methods
+        self.posted: list[str] = []
+        self.supervisor = Supervisor(self, lambda event: self.posted.append(type(event).__name__))  # type: ignore[arg-type]
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def peer(self, name: str) -> Any:
+        return self
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        self._see(method)
+        raise PeerUnavailable
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        self._see("is_dead")
+        return False
+
+    async def end_actor(self, name: str) -> None:
+        self._see("end_actor")
+
+    async def kill_actor(self, name: str) -> None:
+        self._see("kill_actor")
+
+    def _see(self, method: str) -> None:
+        if method in self.methods:
+            raise RuntimeError("the head is away")
+
+    async def after(self, *orders: Any) -> list[str]:
+        for order in orders:
+            self.supervisor.carry_out(order)
+        while self.supervisor._tasks:  # noqa: ASYNC110 - tasks have no common end
+            await asyncio.sleep(0)
+        return self.posted
+
+
+@pytest.mark.parametrize(
+    ("methods", "order", "posted"),
+    [
+        (("is_dead",), PingMember("branch:0"), ["PingUnanswered"]),
+        (("ping",), PingMember("branch:0"), ["PingUnanswered"]),
+        (("ping", "is_dead"), PingMember("branch:0"), ["PingUnanswered"]),
+        (("drain",), RetireMember("branch:0"), ["MemberDied"]),
+    ],
+)
+async def test_an_error_of_the_cluster_leaves_no_order_without_its_event(
+    methods: tuple[str, ...], order: Any, posted: list[str]
+) -> None:
+    world = Troubled(*methods)
+    world.supervisor.known["branch:0"] = "branch:0.1"
+    assert await world.after(order) == posted
+
+
+async def test_a_kill_that_failed_is_told_and_can_be_ordered_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = Troubled("kill_actor")
+    order = KillMember("branch:0", "silent")
+    assert await world.after(order) == []
+    assert "the order to kill branch:0 met an error" in caplog.text
+    world.methods = ()
+    assert await world.after(order) == ["MemberDied"]
