@@ -111,7 +111,11 @@ class Cortex:
         self._all_rejoined()
 
     async def _count_in(self, finding: asyncio.Task[None]) -> None:
-        await finding
+        try:
+            await finding
+        except Exception:  # of the cluster: shares that nobody told of are free once their lease has run out
+            _log.exception("the members of an earlier cortex were not all found")
+            return
         self._awaited |= self._supervisor.found_jobs - self._state.jobs.keys()
         self._found = True
 
@@ -147,7 +151,7 @@ class Cortex:
             wanted.append(("worker", "worker:0"))
         # a channel does not wait here: one that is being restarted itself waits for this answer
         if self._finding is not None:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(Exception):  # too slow, or an error of the cluster: what it found counts
                 async with asyncio.timeout(FINDING_S):
                     await asyncio.shield(self._finding)
         missing = [(role, name) for role, name in wanted if not (role == "branch" and self._state.branches)]

@@ -357,3 +357,46 @@ async def test_a_kill_that_failed_is_told_and_can_be_ordered_again(caplog: pytes
     assert "the order to kill branch:0 met an error" in caplog.text
     world.methods = ()
     assert await world.after(order) == ["MemberDied"]
+
+
+@pytest.mark.parametrize("method", ["ping", "finding"])
+def test_a_scheduler_that_could_not_find_a_member_staffs_later_jobs_all_the_same(method: str) -> None:
+    """Members that it could not ask are unknown: those are started that the job needs."""
+
+    async def play() -> None:
+        world = Unfound()
+        await world.cortex.begin(again=True)
+        world.fails = method == "ping"
+        if method == "finding":
+            world.cortex._finding = asyncio.create_task(world.failing())
+        for _ in range(2):
+            assert await world.cortex.staff() == (("branch:0",), ())
+        await world.end()
+
+    virtually(play())
+
+
+class Unfound(Restarted):
+    """A cluster that does not name what it knows of a member, and starts another."""
+
+    fails = True
+
+    def peer(self, name: str) -> Any:
+        return Refusing(self) if name == "branch:0" else super().peer(name)
+
+    async def failing(self) -> None:
+        raise RuntimeError("the head is away")
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        self.fails = False
+
+
+class Refusing(Holding):
+    def __init__(self, world: Unfound) -> None:
+        super().__init__(())
+        self.world = world
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if self.world.fails:
+            raise RuntimeError("the head is away")
+        return await super().ask(method, *args)
