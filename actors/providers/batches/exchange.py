@@ -187,20 +187,25 @@ class BatchClient:
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes | None = None,
         timeout_s: float | None = None, more: Mapping[str, str] | None = None, known: str = "",
     ) -> tuple[bytes, Mapping[str, str]] | Failure:  # fmt: skip
-        """Return the body of a successful response and its headers."""
+        """Return the body of a successful response and its headers. A request whose key is refused is sent once more
+        where there is another key now, as a call is: a source of tokens may name another each time.
+        """
         try:
-            transport = await self._ready()
-            while True:
-                used = self._keys.credential
-                async with transport.send(method, path, query, body, timeout_s or self._timeout_s, more) as answer:
-                    if 200 <= answer.status < 300:
-                        data = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-                        return data, answer.headers
-                    refused = await self._refused(answer, known)
-                if not await self._keys.after(refused, used):
-                    return refused
+            transport, used = await self._ready(), self._keys.credential
+            given = (method, path, query, body, timeout_s or self._timeout_s, more)
+            found = await self._exchanged(transport.send(*given), known)
+            if isinstance(found, Failure) and await self._keys.after(found, used):
+                found = await self._exchanged(transport.send(*given), known)
+            return found
         except Exception as error:
             return self._failures.of_exception(error)
+
+    async def _exchanged(self, exchange: Any, known: str) -> tuple[bytes, Mapping[str, str]] | Failure:
+        async with exchange as answer:
+            if 200 <= answer.status < 300:
+                data = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+                return data, answer.headers
+            return await self._refused(answer, known)
 
     async def _lines(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes | Failure]:
         """Yield the lines of a text as they come; a failure is the last element."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,33 @@ async def test_message_batches_are_asked_once_more_too(tmp_path: Path) -> None:
         assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Failure)  # no message, but taken
         assert key_of(server.asked[-1]) == NEW
         await model.close()
+
+
+@pytest.mark.parametrize("what", ["call", "submit", "look", "listed", "cancel"])
+async def test_a_source_that_names_another_key_each_time_is_asked_once(what: str, tmp_path: Path) -> None:
+    """As a service that makes a token for each request does; a server that refuses them all is not asked for ever."""
+    file = tmp_path / "key"
+    file.write_text("key-of-request-1")
+
+    def refuses(asked: Asked) -> Answer:
+        number = len(server.asked)
+        file.write_text(f"key-of-request-{number + 1}")
+        assert number < 20, "it is asked for ever"
+        return http(error("authentication_error", "invalid x-api-key"), 401)
+
+    async with scripted(refuses) as server:
+        model = AnthropicModel(_credential("direct", server.url, file))
+        asked: dict[str, Callable[[], Awaitable[Any]]] = {
+            "call": lambda: model.call(BODY, output_tokens_max=16, timeout_s=5),
+            "submit": lambda: model.batches.submit([BatchRequest("a", BODY)], 5),
+            "look": lambda: model.batches.look("msgbatch_1"),
+            "listed": lambda: model.batches.listed("", 0.0, 10),
+            "cancel": lambda: model.batches.cancel("msgbatch_1"),
+        }
+        found = await asked[what]()
+        await model.close()
+        assert len(server.asked) == 2
+    assert isinstance(found, Failure) and found.kind is FailureKind.UNAUTHORISED
 
 
 async def test_a_key_that_is_renewed_while_the_road_is_made_is_the_roads(monkeypatch: pytest.MonkeyPatch) -> None:
