@@ -28,6 +28,8 @@ from actors.channel.reply_cache import without_recalled
 from actors.channel.shard_protocol import ShardLink
 from actors.channel.tool_runs import ToolRuns
 from actors.channel.webhooks import WebhookNotifier
+from actors.common.background import watched
+from actors.common.errors import error_words
 from actors.common.process_owner import owner_record
 from actors.common.timers import RearmableTimer, WakeEvent
 from actors.history.catalog import differs, note_latest, replayed
@@ -56,7 +58,7 @@ from cortex.state.state import State
 _log = logging.getLogger("cortex.channel")
 NAMES_S = 1.0
 """Seconds between two looks at the name of the journal."""
-FAULT = "a turn could not be taken"
+FAULT, DEAD = "a turn could not be taken", "the lease can be held no more"
 _MADE_AT_START = frozenset({"_k", "_shards"})
 
 
@@ -185,7 +187,9 @@ class Channel:
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
         guard = watch(self._journal, lambda: self.over, lambda: self._put_events([events.Ticked()]))
-        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run(), guard)]
+        vital, further = (self._run(), self._hold_lease()), (herald.run(), guard)
+        self._tasks = [watched(work, self.job, self._died) for work in vital]
+        self._tasks += [watched(work, self.job) for work in further]
 
     async def close(self) -> None:
         """Stop without ending the job: attempts in flight are in the journal as asked."""
@@ -369,13 +373,8 @@ class Channel:
         ``lines_after``.
         """
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
-        facts["unarmed"] = sorted(
-            {
-                *self._dispatch.without_credential(),
-                *self._tool_runs.without_credential(),
-                *self._submissions.without_credential(),
-            }
-        )
+        parts = self._dispatch, self._tool_runs, self._submissions
+        facts["unarmed"] = sorted({branch for part in parts for branch in part.without_credential()})
         facts["waits"] = "; ".join([*filter(None, [facts["waits"]]), *self._submissions.words()])
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
         facts["unsaved_s"] = self._step_timer.unsaved_s()
@@ -448,7 +447,7 @@ class Channel:
                 _log.log(level, **log_arguments("the job stops: its journal cannot be written", **fields))
             # an error in this project's code: no sender may wait for a turn that never comes
             except Exception as error:
-                self.broken = f"{FAULT}: {type(error).__name__}: {error}"
+                self.broken = f"{FAULT}: {error_words(error)}"
                 _log.exception("channel:%s has stopped: an error in its own code", self.job)
             if self.broken:
                 settle([*taken, *self._inbox], StoreError(self.broken))
@@ -456,6 +455,20 @@ class Channel:
             settle(taken)
             if self._inbox:
                 await asyncio.sleep(0)  # senders that were answered may put more events before the next turn
+        self._halted()
+
+    def _died(self, error: BaseException) -> None:
+        """Stop the channel, for a vital task that has died: nobody may wait for turns or permits that never come."""
+        halted = self._tasks[0].done()
+        if halted or not self._outcome:
+            self.broken = self.broken or f"{FAULT if halted else DEAD}: {error_words(error)}"
+        if halted:
+            settle(self._inbox, StoreError(self.broken))
+            self._halted()
+        elif self.broken:
+            self._put_events([events.Ticked()])  # after this turn `_run` ends
+
+    def _halted(self) -> None:
         self._intake.backpressure.close()
         self._news.set()
         self._over.set()

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 
 from actors.channel.dispatch.dispatcher import Dispatch
-from actors.journal.journal import DatabaseUnreachable, Journal, StoreError
+from actors.journal.journal import DatabaseUnreachable, Journal
 from actors.ports.runtime import Peer
 
 LOOK_S = 60.0
@@ -55,7 +55,7 @@ async def watch(source: Journal, over: Callable[[], bool], take_turn: Callable[[
                 source.see_writable()
         except DatabaseUnreachable:
             continue
-        except StoreError:
+        except Exception:  # StoreError most often: the turn tells
             take_turn()
 
 

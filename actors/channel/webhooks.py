@@ -85,6 +85,7 @@ class WebhookNotifier:
         self._open_since: dict[int, float] = {}
         """Time at which a route's breaker was first seen open, by position of the route."""
         self._notified: set[str] = set()
+        self._troubled = False
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._post = WebhookThread(url, self._done.put) if url else None
 
@@ -104,13 +105,19 @@ class WebhookNotifier:
             self._note()
 
     def _look(self) -> None:
+        """Send what is new. An error is told once and ends no later look: the job's end must still be told."""
         k = self._state()
-        for key, facts in self._news(k):
-            if key not in self._notified:
-                self._notified.add(key)
-                assert self._post is not None
-                self._post.put(key, _message(k, facts))
-        self._note()
+        try:
+            for key, facts in self._news(k):
+                if key not in self._notified:
+                    self._notified.add(key)
+                    assert self._post is not None
+                    self._post.put(key, _message(k, facts))
+            self._note()
+        except Exception:
+            if not self._troubled:
+                _log.exception("a look for news of %s met an error", k.terms.job)
+            self._troubled = True
 
     def _note(self) -> None:
         """Record in the journal which messages were posted, so that no later channel posts them again."""

@@ -125,10 +125,13 @@ class AccountSharing:
             self._changed.clear()
             self._soon = False
             for name, pool in list(self._state.pools.items()):
-                if pool.holders or pool.in_use:
-                    await self._renew(name, pool)
-                elif name in self._lent:
-                    await self._leave(name)
+                try:
+                    if pool.holders or pool.in_use:
+                        await self._renew(name, pool)
+                    elif name in self._lent:
+                        await self._leave(name)
+                except Exception:  # the shares of the other pools must be renewed, and this one's next time
+                    _log.exception("the share of %s cannot be renewed", name)
             await asyncio.sleep(PAUSE_S)
             with contextlib.suppress(TimeoutError):
                 # wait_for of Python 3.11 may swallow a cancellation

@@ -20,6 +20,7 @@ from actors.cluster.bootstrap import end_gently
 from actors.cluster.sockets.addresses import SocketAddresses
 from actors.cluster.sockets.serialization import opened, sealed
 from actors.cluster.sockets.server import SocketServer
+from actors.common.background import watched
 from actors.common.gc_tuning import settle
 from actors.journal.journal import JobHeld, StateFolder, StoreError
 from actors.observability.logs.formatting import begin_of_actor
@@ -151,7 +152,7 @@ class ActorHost:
         self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
         self._listener: SocketServer | None = None
-        self._tasks = [asyncio.create_task(self._watch_over())]
+        self._tasks = [watched(self._watch_over(), name)]
         self._attending = contextlib.ExitStack()
         self._is_attending = False
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
@@ -170,13 +171,13 @@ class ActorHost:
     def show(self, gauge: Callable[..., Any]) -> None:
         """Export this actor's metrics in the cluster's own format; ``gauge`` makes one metric."""
         if self.role in WATCHED:
-            self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
+            self._tasks.append(watched(RayGauges(gauge, self._runtime.telemetry.readings).run(), self.name))
 
     def listen(self, sockets: SocketAddresses | None) -> None:
         """Open a socket for the other actors of this node, which then do not need Ray's calls."""
         if sockets is not None:
             self._listener = SocketServer(sockets, self.name, self.call)
-            self._tasks.append(asyncio.create_task(self._listener.open()))
+            self._tasks.append(watched(self._listener.open(), self.name))
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class ActorHost:
             job, folder = self._args
             if "~" not in job:
                 self._is_attending = True
-                self._tasks.append(asyncio.create_task(self._attend(StateFolder(folder), job)))
+                self._tasks.append(watched(self._attend(StateFolder(folder), job), self.name))
 
     async def _attend(self, folder: StateFolder, job: str) -> None:
         while True:
@@ -377,7 +378,7 @@ class ActorHost:
         try:
             async with asyncio.timeout(LEASE_S):  # in 3.11 wait_for may swallow a cancellation
                 await ask()
-        except (PeerUnavailable, PeerGone, TimeoutError):
+        except Exception:  # unavailable, gone, too slow, or an error of Ray: no answer
             return False
         return True
 

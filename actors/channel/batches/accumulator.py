@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from actors.branch import batch_executor
 from actors.channel.batches.orders import BatchOrderRouter, passes
+from actors.common.errors import error_words
 from actors.ports.runtime import Runtime
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
@@ -31,6 +33,7 @@ from policies.failures.failure import RULES, Failure, FailureKind
 
 Calls = dict[int, commands.Call]
 Put = Callable[[list[events.Event]], None]
+_log = logging.getLogger("cortex.batches")
 
 
 class _PendingBatch:
@@ -194,6 +197,10 @@ class BatchAccumulator:
         count = len(calls)
         try:
             await self._settled(place, calls)
+        except Exception as error:  # of a branch, or of this code: the calls are asked again, and nothing was sent
+            _log.exception("%d calls could not be submitted", len(calls))
+            text = f"the calls could not be submitted: {error_words(error)}"
+            self._fail(calls, Failure(FailureKind.TRANSIENT, text, sent=False))
         finally:
             self._going[place] -= count
 
@@ -239,7 +246,9 @@ class BatchAccumulator:
         if RULES[failure.kind].again != "hold":
             text = f"the provider's message batches cannot be used: {failure.message}"
             failure = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text)
-        failure = msgspec.structs.replace(failure, sent=False)
+        self._fail(calls, msgspec.structs.replace(failure, sent=False))
+
+    def _fail(self, calls: Calls, failure: Failure) -> None:
         self._put([events.AttemptFailed(call.goal, call.sample, call.attempt, failure) for call in calls.values()])
 
 

@@ -165,6 +165,9 @@ class BudgetClient:
                 await self._parent.report(k, self._runtime.monotonic_s(), stirred)
             except (PeerUnavailable, PeerGone, StoreError):
                 return  # the parent is being restarted: the shard may use what it holds meanwhile
+            except Exception:  # of the parent or of the cluster: as good as no answer
+                _log.exception("the parent of %s does not take its report", self._job)
+                return
             if self._state().outcome:
                 return
         asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unanswered(k) else _lacks(k))
@@ -227,6 +230,9 @@ class BudgetClient:
             return None
         except StoreError as error:
             _log.error("%s", error)
+            return None
+        except Exception:  # of the scheduler or of a database: as good as no answer
+            _log.exception("the budgets of job %s do not answer", self._job)
             return None
         self._new = False
         self.seen = answer.spent

@@ -56,7 +56,7 @@ class Silent:
         return 86_400.0 * DAY + 5.0
 
 
-@pytest.mark.parametrize("away", [PeerUnavailable, PeerGone])
+@pytest.mark.parametrize("away", [PeerUnavailable, PeerGone, RuntimeError])
 @pytest.mark.parametrize(
     ("price", "back"),
     [(PRICE, BudgetAnswer()), (PRICE, BudgetAnswer((LENT,))), (None, BudgetAnswer((SPENT,))), (None, BudgetAnswer())],

@@ -162,7 +162,7 @@ def test_one_that_only_waits_goes_on_after_a_look_that_failed(
 class Watched:
     """Journal of a channel that takes so many turns, half a minute after each look; then looks have these answers."""
 
-    def __init__(self, *answers: StoreError | None, remote: bool, turns: int = 0) -> None:
+    def __init__(self, *answers: Exception | None, remote: bool, turns: int = 0) -> None:
         self.seq, self.remote, self.looks = 1, remote, 0
         self._answers, self._turns = list(answers), turns
 
@@ -190,7 +190,8 @@ def test_a_waiting_channel_looks_once_a_minute_and_a_busy_one_never(remote: bool
         await turns
         return len(asked), journal.looks, asyncio.get_running_loop().time() / LOOK_S
 
-    away, fenced = DatabaseUnreachable("away"), Fenced("lost")
+    away, fenced, strange = DatabaseUnreachable("away"), Fenced("lost"), OSError("out of the blue")
     assert virtually(play(Watched(None, None, fenced, remote=remote))) == (1, 3, 3)
     assert virtually(play(Watched(away, away, fenced, remote=remote))) == (1, 3, 3), "no answer proves nothing"
+    assert virtually(play(Watched(strange, None, fenced, remote=remote))) == (2, 3, 3), "a turn tells, and it looks on"
     assert virtually(play(Watched(fenced, turns=8, remote=remote))) == (1, 1, 9), "its turns look"

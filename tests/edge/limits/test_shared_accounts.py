@@ -104,6 +104,25 @@ async def test_where_nobody_answers_any_more_a_share_runs_out(
     assert model.most_at_once <= 2
 
 
+async def test_an_error_that_no_store_names_ends_no_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    there, model = _shared(monkeypatch), FunctionModel()
+    ask, troubles = there.ask, [RuntimeError("out of the blue"), RuntimeError("out of the blue")]
+
+    def troubled(pool: str, asked: TenantRequest) -> TenantShare:
+        if troubles:
+            raise troubles.pop()
+        return ask(pool, asked)
+
+    there.ask = troubled  # type: ignore[method-assign]
+    monkeypatch.setattr(shared_accounts, "LOOK_S", 0.01)
+    async with asyncio.timeout(20):
+        await _run(tmp_path, model, 20).to_end()
+    assert len(model.complete) == 20
+    assert caplog.text.count("out of the blue") >= 2
+
+
 async def test_a_database_that_refuses_lets_nothing_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there, model = _shared(monkeypatch), FunctionModel()
     there.away = "cannot use the database postgresql://h/d: it refuses"

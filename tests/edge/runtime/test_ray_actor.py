@@ -70,6 +70,7 @@ class World:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.cortex_lives = True
+        self.away: Exception = PeerGone("cortex")
         self.headers = b""
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
 
@@ -87,7 +88,7 @@ class World:
 
     async def ask(self, method: str, *args: Any) -> bytes:
         if not self.cortex_lives:
-            raise PeerGone("cortex")
+            raise self.away
         return self.headers if method == "observe" else b""
 
     async def end_self(self) -> None:
@@ -313,9 +314,12 @@ async def test_a_first_cortex_does_not_begin_again() -> None:
     assert FakeActor.made[-1].began == []
 
 
-async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("away", [PeerGone("cortex"), RuntimeError("the head is away")])
+async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight(
+    away: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
-    world.cortex_lives = False
+    world.cortex_lives, world.away = False, away
     _seat("branch", world)
     actor = FakeActor.made[-1]
     actor.busy = True
