@@ -400,8 +400,9 @@ class Dispatch:
             return
         incarnation = link.incarnation
         try:
-            answer, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
-        except Exception:  # away, gone, or an error of the cluster: nothing is known
+            async with asyncio.timeout(SILENT_S):  # all beats wait for the slowest answer
+                answer, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
+        except Exception:  # late, away, gone, or an error of the cluster: nothing is known
             return
         if answer == incarnation == link.incarnation:
             held = {flight_key(goal, attempt) for goal, attempt in keys}
@@ -425,7 +426,8 @@ class Dispatch:
 
     async def _ask_for_staff(self) -> None:
         try:
-            branches, _ = await self._runtime.peer("cortex").ask("staff", False)
+            async with asyncio.timeout(MEET_S):  # the beats of other branches wait; the scheduler also tells by itself
+                branches, _ = await self._runtime.peer("cortex").ask("staff", False)
         except Exception as error:  # away, or unable to start any: it is asked again at the next beat
             _log.debug("the cortex names no branch to job %s: %s", self._job, error_words(error))
             return

@@ -12,12 +12,13 @@ import pytest
 from actors.branch.branch import DRAINING
 from actors.channel.dispatch import dispatcher
 from actors.channel.dispatch.branch_links import TOGETHER_MAX, BranchLink, BranchLinks
-from actors.channel.dispatch.dispatcher import Dispatch
+from actors.channel.dispatch.dispatcher import AUDIT_BEATS, BEAT_S, Dispatch
 from actors.messaging.inbox import InboxEntry
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from cortex.values.limits import Limits
+from tests.edge.support.virtual_clock import virtually
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +219,44 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
     await dispatch.close(forget=False)
+
+
+def test_a_branch_that_never_says_what_it_holds_does_not_stop_the_beats() -> None:
+    async def played() -> int:
+        branch = FakeBranch("a")
+        scene = Scene(branch)
+        dispatch = await scene.meet()
+        dispatch.send([call(1)])
+        await asyncio.sleep(0.1)
+        branch.met.clear()
+        await asyncio.sleep(10 * AUDIT_BEATS * BEAT_S)
+        beats = len(branch.helped)
+        await dispatch.close(forget=False)
+        return beats
+
+    assert virtually(played()) > 5 * AUDIT_BEATS
+
+
+def test_a_scheduler_that_never_names_the_staff_is_asked_again() -> None:
+    async def played() -> list[tuple[int, int]]:
+        late, asked = FakeBranch("b"), []
+        scene = Scene()
+        scene.runtime.peers["b"] = late
+        answer = scene.runtime.cortex.ask
+
+        async def silent_once(method: str, *args: Any) -> Any:
+            asked.append(method)
+            return await (asyncio.Event().wait() if len(asked) == 1 else answer(method, *args))
+
+        scene.runtime.cortex.ask = silent_once  # type: ignore[method-assign]
+        scene.runtime.cortex.staff = ("b",)
+        dispatch = await scene.meet()
+        dispatch.send([call(1)])
+        await asyncio.sleep(60)
+        await dispatch.close(forget=False)
+        return late.taken
+
+    assert virtually(played()) == [(1, 1)]
 
 
 def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_may_be_gone_each_time() -> None:
