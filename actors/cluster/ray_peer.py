@@ -13,6 +13,7 @@ from actors.cluster.bootstrap import first_line
 from actors.cluster.node_watchdog import NodeWatchdog
 from actors.cluster.sockets.client import SocketConnections
 from actors.cluster.sockets.serialization import OPEN, cause_of, post
+from actors.messaging.answer_bounds import BOUNDED_BY_ASKER, in_time
 from actors.ports.runtime import PeerGone, PeerUnavailable
 
 
@@ -46,12 +47,18 @@ class RayPeer:
         self._ray = exceptions
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait. Raises ``PeerUnavailable``, ``PeerGone``, ``ClusterLost``, or what the method raised."""
+        """Call and wait, no longer than ``actors.messaging.answer_bounds`` says. Raises ``PeerUnavailable``,
+        ``PeerGone``, ``ClusterLost``, or what the method raised.
+        """
+        if method in BOUNDED_BY_ASKER:
+            answer = self._asked(method, args)
+        else:
+            answer = in_time(self.name, self._asked, method, args)
         lifeline = self._runtime.watchdog
         if lifeline is None:
-            return await self._asked(method, args)
+            return await answer
         try:
-            return await lifeline.hold(self._asked(method, args))
+            return await lifeline.hold(answer)
         except (PeerUnavailable, PeerGone):
             await lifeline.look()  # this process itself may be cut off: raises ``ClusterLost`` then
             raise

@@ -38,7 +38,11 @@ class Peer(Protocol):
     name: str
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method and return its answer. Raises ``PeerUnavailable``, ``PeerGone``, or what the method raised."""
+        """Call a method and return its answer.
+
+        Raises ``PeerUnavailable``, also for an answer that does not come in time (``actors.messaging.answer_bounds``),
+        ``PeerGone``, or what the method raised.
+        """
 
     def tell(self, method: str, *args: Any) -> None:
         """Call a method without waiting for an answer; a dead peer ignores it."""

@@ -1,0 +1,98 @@
+"""Questions between actors that are never answered, as those to a killed actor may be on a real Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+from ray import exceptions
+
+from actors.channel.leases.lease import AGAIN_S, Lease
+from actors.cluster.ray_peer import RayPeer
+from actors.messaging.answer_bounds import ANSWER_S, BOUNDED_BY_ASKER, BOUNDS_S, WAITS, bound_s, in_time
+from actors.ports.runtime import PeerUnavailable
+from actors.runtime.ray_actor import METHODS, ROLES, methods
+from cortex.scheduler.state import LEASE_S
+from cortex.state.state import State
+from cortex.values.limits import JobTerms, Route
+from tests.edge.cluster.test_ray_peer import Runtime
+from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+
+ALL = sorted({method for role in METHODS for method in methods(role)})
+ARGUMENTS = ("a", "b", "c", "d", "e", 7.0)
+
+
+class Silent:
+    """An actor's handle of Ray: no call of a method ends."""
+
+    def __getattr__(self, method: str) -> Any:
+        return self
+
+    async def remote(self, letter: bytes = b"") -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("method", [name for name in ALL if name not in BOUNDED_BY_ASKER])
+def test_a_question_that_is_never_answered_ends_as_unavailable(method: str) -> None:
+    async def asked() -> float:
+        peer = RayPeer("channel:j", Runtime(Silent()), exceptions)  # type: ignore[arg-type]
+        with pytest.raises(PeerUnavailable, match=f"channel:j has not answered '{method}' for"):
+            await peer.ask(method, *ARGUMENTS)
+        return asyncio.get_running_loop().time()
+
+    assert virtually(asked()) == bound_s(method, ARGUMENTS)
+
+
+def test_only_questions_of_the_path_of_a_call_are_left_to_their_askers() -> None:
+    assert set(BOUNDED_BY_ASKER) == {"abandon", "beat", "deliver", "on_disk", "work"}
+    assert (BOUNDS_S.keys() | WAITS.keys() | BOUNDED_BY_ASKER) <= set(ALL)
+
+
+@pytest.mark.parametrize(("method", "place"), sorted(WAITS.items()))
+def test_a_question_that_may_wait_names_its_seconds_where_the_bound_reads_them(method: str, place: int) -> None:
+    for role in (role for role in METHODS if method in METHODS[role]):
+        named = list(inspect.signature(getattr(ROLES[role], method)).parameters)[1:]
+        assert named[place] in ("wait_s", "timeout_s")
+    assert bound_s(method, ARGUMENTS) == ANSWER_S + 7.0
+
+
+async def test_an_error_of_the_actor_itself_stays_what_it_is() -> None:
+    async def raises(method: str, args: Any) -> Any:
+        raise TimeoutError("of a database")
+
+    with pytest.raises(TimeoutError, match="of a database"):
+        await in_time("channel:j", raises, "feed", ())
+
+
+def test_a_channel_claims_again_after_a_claim_that_was_never_answered() -> None:
+    async def played() -> list[float]:
+        runtime, clock = VirtualRuntime(), asyncio.get_running_loop().time
+        real, claims = runtime.peer("cortex"), []
+
+        class Peer:
+            name = "cortex"
+
+            async def ask(self, method: str, *args: Any) -> Any:
+                return await in_time(self.name, self._asked, method, args)
+
+            async def _asked(self, method: str, args: Any) -> Any:
+                if method == "join":
+                    claims.append(clock())
+                    if len(claims) == 1:
+                        await asyncio.Event().wait()
+                return await real.ask(method, *args)
+
+        runtime.peer = lambda name: Peer()  # type: ignore[assignment,return-value,method-assign]
+        route = Route(endpoint="e", credential="c", model="m")
+        k = State(terms=JobTerms(job="j", program="p", params_json=b"{}", fingerprint="f", route=route))
+        task = asyncio.create_task(Lease("j", runtime, lambda: k, lambda batch: None).hold())
+        await asyncio.sleep(LEASE_S + 3 * AGAIN_S)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runtime.close()
+        return claims
+
+    first, second, *_ = virtually(played())
+    assert LEASE_S <= second - first <= LEASE_S + AGAIN_S + 0.1
