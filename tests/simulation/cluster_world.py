@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from actors.common.process_owner import Owner
+from actors.messaging.answer_bounds import BOUNDED_BY_ASKER, in_time
 from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
 from actors.ports.telemetry import NullObserver
 from actors.programs import loader
@@ -311,7 +312,12 @@ class _Peer:
         self.name, self._transport, self._life = name, transport, life
 
     async def ask(self, method: str, *args: Any) -> Any:
-        return await self._transport.ask(self._life, self.name, method, args)
+        if method in BOUNDED_BY_ASKER:
+            return await self._ask(method, args)
+        return await in_time(self.name, self._ask, method, args)
+
+    def _ask(self, method: str, args: tuple[Any, ...]) -> asyncio.Future[Any]:
+        return self._transport.ask(self._life, self.name, method, args)
 
     def tell(self, method: str, *args: Any) -> None:
         self._transport.post(self._life, self.name, method, args, None)

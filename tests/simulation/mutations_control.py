@@ -8,6 +8,7 @@ import msgspec
 
 from actors.channel import fencing
 from actors.channel.leases import lease
+from actors.messaging import answer_bounds
 from actors.runtime import host
 from cortex.admission import permits
 from cortex.calls import request
@@ -58,6 +59,11 @@ def grants_count_when_heard(patch: Patch) -> None:
 @planted("a channel that only waits learns that it is fenced", 9011890)
 def waits_without_a_look(patch: Patch) -> None:
     patch.setattr(fencing, "LOOK_S", 1e6)
+
+
+@planted("a question between actors ends, answered or not", 20000011, likely=lambda made: made.endless > 0)
+def questions_without_bound(patch: Patch) -> None:
+    patch.setattr(answer_bounds, "bound_s", lambda method, args: 1e9)
 
 
 @planted("a lease that ran out stays counted until its last call has ended", 56, likely=_cut)

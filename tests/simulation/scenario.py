@@ -130,6 +130,9 @@ class Plan:
     late_s: float = 2.0
     silence_s: float = 2.0
     """Seconds at most until the loss of a message is noticed."""
+    endless: float = 0.0
+    """Share of the questions under way to an actor that is killed that neither are answered nor fail, as on a real
+    Ray."""
     restart_s: tuple[float, ...] = (0.05, 0.3, 1.0, 4.0)
     thread_s: tuple[float, ...] = (0.001, 0.01, 0.2)
 
@@ -151,6 +154,7 @@ def plan(seed: int) -> Plan:
     _retries(random.Random(f"{seed}/retries"), made)
     _quick(random.Random(f"{seed}/quick"), made)
     _hostile(random.Random(f"{seed}/hostile"), made)
+    _endless(random.Random(f"{seed}/endless"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     disks = _disks(random.Random(f"{seed}/disks"), made)
@@ -248,6 +252,12 @@ def _hostile(chance: random.Random, made: Plan) -> None:
         provider.bills, provider.billing = chance.choice((0.0, 0.5, 2.0, 30.0, 1_000.0)), chance.choice((0.1, 1.0))
     if chance.random() < 0.06 and made.branches < LARGE_EVERY:
         provider.shapes = chance.choice((0.05, 0.3))
+
+
+def _endless(chance: random.Random, made: Plan) -> None:
+    """Let some questions to killed actors never end, in every fourth world."""
+    if chance.random() < 0.25:
+        made.endless = chance.choice((0.05, 0.3))
 
 
 def _votes(chance: random.Random, made: Plan) -> None:

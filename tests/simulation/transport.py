@@ -34,6 +34,7 @@ class Transport:
         self._plan = world.plan
         self._random = world.plan.chance("transport").random
         self._choice = world.plan.chance("trouble").choice
+        self._endless = world.plan.chance("endless").random
         self.sent = 0
 
     def ask(self, life: Life, name: str, method: str, args: Any) -> asyncio.Future[Any]:
@@ -74,10 +75,22 @@ class Transport:
         self._loop.call_later(delay_s, self._arrive, message, context=NOBODY)
 
     def hang_up(self, life: Life) -> None:
-        """Fail the messages that a dead life was answering."""
+        """Fail the messages that a dead life was answering; in some worlds some of them neither fail nor end."""
         for message in life.serving:
-            self._fail(message, PeerUnavailable(life.name), 0.01 + 0.5 * self._random())
+            after_s = 0.01 + 0.5 * self._random()
+            if self._never_ends(message):
+                if self._world.tells:
+                    self._world.tell(f"{message.life.name} -> {message.name}.{message.method} never ends")
+                continue
+            self._fail(message, PeerUnavailable(life.name), after_s)
         life.serving = {}
+
+    def _never_ends(self, message: Message) -> bool:
+        """Return whether a question to a killed actor stays open for ever. Orders about message batches do not: their
+        bound is as long as a world.
+        """
+        share = self._plan.endless
+        return bool(share) and message.method != "batches" and self._endless() < share
 
     def _fail(self, message: Message, error: Exception, after_s: float) -> None:
         if message.future is not None:
