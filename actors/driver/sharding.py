@@ -61,13 +61,28 @@ class ShardProgress:
         self.unauthorised = False
         self.held: deque[Any] = deque()
         """Results waiting to be written."""
+        self._asked = self._known = self._fed = 0
+        """Numbers of the last question for figures, of that with the newest answer, and of the last one before the
+        newest window."""
 
-    def take(self, facts: dict[str, Any]) -> None:
-        """Take over the shard's latest figures."""
-        self.position, self.source_ended = facts["position"], facts["source_ended"]
-        self.wanted, self.results, self.broken = facts["rows_wanted"], facts["results"], facts["broken"]
+    async def see(self) -> None:
+        """Ask the shard for its figures, and take what is not older than what is known of it."""
+        number = self._asked = self._asked + 1
+        facts = msgspec.json.decode(await self.peer.ask("status"))
+        if number <= self._known:
+            return
+        self._known = number
+        if number > self._fed:
+            self.position, self.source_ended = facts["position"], facts["source_ended"]
+            self.wanted = facts["rows_wanted"]
+        self.results, self.broken = facts["results"], facts["broken"]
         self.over = facts["outcome"] != "running" or bool(self.broken)
         self.without_credential, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
+
+    def fed(self, position: int, ended: bool) -> None:
+        """Record that the shard has a window: figures that were asked for before may not know of it."""
+        self._fed = self._asked
+        self.position, self.source_ended = position, ended
 
 
 class RoundWindows:
@@ -75,7 +90,8 @@ class RoundWindows:
 
     def __init__(self, source: Any, shards: int) -> None:
         self._source, self._shards = source, shards
-        self.position = 0
+        self.begun = self.position = 0
+        """Positions at which the last window begins and ends."""
         self.ended = False
 
     def read(self, rounds: int) -> tuple[Row, ...]:
@@ -83,6 +99,7 @@ class RoundWindows:
         incomplete.
         """
         rows: list[Row] = []
+        self.begun = self.position
         wanted = rounds * self._shards
         while wanted and not self.ended:
             window = self._source.read(wanted)
@@ -148,7 +165,7 @@ class ShardRouter:
     async def _see(self, each: ShardProgress) -> bool:
         """Ask a shard for its figures. Return False if it does not answer now."""
         with contextlib.suppress(PeerUnavailable, PeerGone):
-            each.take(msgspec.json.decode(await each.peer.ask("status")))
+            await each.see()
             return True
         return False
 
@@ -223,14 +240,18 @@ class ShardRouter:
         return min((each.wanted for each in self.shards if not each.source_ended), default=0)
 
     async def _give(self, each: ShardProgress, rows: Any, rounds: RoundWindows) -> None:
-        """Send a shard its part of a window, unless it has the part: windows always end where rounds end."""
+        """Send a shard its part of a window, unless it has the part: windows always end where rounds end.
+
+        The part says where its window begins, whatever is known of the shard: a shard drops what it has read already.
+        """
         has_it = each.position >= rounds.position
         if each.source_ended or (has_it and not rounds.ended):
             return
-        window = (msgspec.msgpack.encode(() if has_it else tuple(rows)), each.position, rounds.position, rounds.ended)
+        part, start = ((), each.position) if has_it else (tuple(rows), rounds.begun)
+        window = (msgspec.msgpack.encode(part), start, rounds.position, rounds.ended)
         with contextlib.suppress(StoreError):  # a broken journal is reported by the parent
             each.wanted = await self._ask(each, "feed", *window)
-        each.position, each.source_ended = rounds.position, rounds.ended
+        each.fed(rounds.position, rounds.ended)
 
     # -- results ---------------------------------------------------------------------------------------------------
 
