@@ -74,7 +74,10 @@ class Cortex:
         self._again = False
         """True if an earlier incarnation may have known nodes that were lost, or have gone with one, and the cluster
         has not yet said which."""
-        self._room = (0, 0)
+        self._room: tuple[int, int] | None = None
+        """Cores that the cluster was asked for, for branches and for workers; None: not known, as while a request is
+        under way, or was never answered."""
+        self._asking_for_room: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
@@ -109,6 +112,7 @@ class Cortex:
         channels = [self._call_back(job) for job in sorted(self._awaited)]
         await asyncio.gather(self._count_in(finding), *channels)
         self._all_rejoined()
+        self._ask_for_room()  # the request of the earlier incarnation stands, though its jobs may have ended since
 
     async def _count_in(self, finding: asyncio.Task[None]) -> None:
         try:
@@ -192,7 +196,7 @@ class Cortex:
             self._condemned.pop(job, None)
         if not self._state.jobs and self._watch_task is not None:
             self._watch_task.cancel()
-            self._watch_task = asyncio.get_running_loop().create_task(self._make_room())
+            self._ask_for_room()
 
     async def ended(self, blob: bytes) -> None:
         """Keep the end of a job for the metrics: its channel is about to go."""
@@ -278,7 +282,7 @@ class Cortex:
         """Stop all tasks."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._watch_task, self._adopting, self._finding):
+        for task in (self._watch_task, self._adopting, self._finding, self._asking_for_room):
             if task is not None:
                 task.cancel()
         await self._sharing.close()
@@ -356,9 +360,9 @@ class Cortex:
     async def _watch_nodes(self) -> None:
         while self._state.jobs:
             await self._see_nodes()
-            await self._make_room()
+            self._ask_for_room()
             await asyncio.sleep(NODES_S)
-        await self._make_room()
+        self._ask_for_room()  # the last job did not say that it left
 
     async def _see_nodes(self) -> None:
         try:
@@ -395,8 +399,25 @@ class Cortex:
             _log.debug("the cluster does not say which nodes were lost: %s", type(error).__name__)
             return None
 
-    async def _make_room(self) -> None:
+    def _ask_for_room(self) -> None:
         """Request cores for the members that would have work: the cores there are bound how many are started."""
-        if (room := autoscaling.room(self._state)) != self._room:
-            await self._runtime.make_room(*room)
-            self._room = room
+        running = self._asking_for_room is not None and not self._asking_for_room.done()
+        if not running and self._room != autoscaling.room(self._state):
+            self._asking_for_room = asyncio.get_running_loop().create_task(self._make_room())
+
+    async def _make_room(self) -> None:
+        """Make one request after the other until the newest one is acknowledged, also when no job is left.
+
+        A request runs in a thread, which a cancellation does not stop: of two at once the older one could come last. A
+        request "is persistent until another call to request_resources() is made to override" (Ray 2.60,
+        ``ray.autoscaler.sdk.request_resources``).
+        """
+        while (room := autoscaling.room(self._state)) != self._room:
+            self._room = None
+            try:
+                await self._runtime.make_room(*room)
+            except Exception as error:  # any error of Ray while its head is unavailable
+                _log.debug("the cluster does not take the request for cores: %s", type(error).__name__)
+                await asyncio.sleep(NODES_S)
+            else:
+                self._room = room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
@@ -21,9 +22,13 @@ from actors.cluster.placement import (
     turn_of,
     was_ended,
 )
+from actors.scheduler.actor import Cortex
 from cortex.scheduler.lost_nodes import LOST_S, MISSING_S
 from cortex.scheduler.protocol import NodesChanged
+from cortex.scheduler.state import SchedulerSettings
+from policies.limits.limit import LimitPolicy
 from tests.edge.support.lease_fixture import World, act
+from tests.edge.support.virtual_clock import virtually
 from tests.support.fake_job_channels import Town, settings
 
 
@@ -173,6 +178,69 @@ def test_a_cluster_is_asked_for_as_many_as_there_is_work_for_and_for_none_when_t
         assert world.wanted_room[-1] == (0, 0)
 
     act(play)
+
+
+class Autoscaler(World):
+    """World whose requests for cores take ``takes_s`` seconds in a thread, which no cancellation stops, and of which
+    the first ``refused`` raise an error although they take effect.
+    """
+
+    def __init__(self, takes_s: float = 0.0, refused: int = 0) -> None:
+        super().__init__()
+        self.takes_s, self.refused, self.at_once, self.at_once_max = takes_s, refused, 0, 0
+        own = SchedulerSettings(branches_min=1, branches_max=9, workers_max=0, limit=LimitPolicy(start=450))
+        self.cortex = Cortex(self, settings=own)  # type: ignore[arg-type]
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        await asyncio.Event().wait()
+
+    async def make_room(self, branches: int, workers: int) -> None:
+        await asyncio.shield(asyncio.ensure_future(self._request(branches, workers)))
+
+    async def _request(self, branches: int, workers: int) -> None:
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        await asyncio.sleep(self.takes_s)
+        self.wanted_room.append((branches, workers))
+        self.at_once -= 1
+        if self.refused:
+            self.refused -= 1
+            raise ConnectionError("the head is away")
+
+
+@pytest.mark.parametrize("says", [True, False])
+@pytest.mark.parametrize("after_s", [0.1, 2.0, 4.0, 7.0])
+@pytest.mark.parametrize(("takes_s", "refused"), [(0.0, 0), (1.5, 0), (6.0, 0), (0.5, 2), (0.5, 5)])
+def test_the_last_request_for_cores_is_the_newest_whenever_the_last_job_leaves(
+    takes_s: float, refused: int, after_s: float, says: bool
+) -> None:
+    """Whether its channel ``says`` that it leaves, or dies."""
+
+    async def play() -> Autoscaler:
+        world = Autoscaler(takes_s, refused)
+        world.add("j", wish=450)
+        await asyncio.sleep(after_s)
+        world.channels["j"].holding.cancel()  # type: ignore[union-attr]
+        if says:
+            await world.cortex.leave("j", 1)
+        await asyncio.sleep(300)
+        await world.end()
+        return world
+
+    world = virtually(play())
+    assert world.wanted_room[-1] == (0, 0)
+    assert world.at_once_max == 1
+
+
+def test_a_restarted_scheduler_without_jobs_takes_back_the_request_of_its_predecessor() -> None:
+    async def play() -> list[tuple[int, int]]:
+        world = Autoscaler()
+        await world.cortex.begin(True)
+        await asyncio.sleep(30)
+        await world.end()
+        return world.wanted_room
+
+    assert virtually(play()) == [(0, 0)]
 
 
 HOSTS = [
