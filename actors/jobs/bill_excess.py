@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cortex.state.state import State
-from policies.estimates.bill_excess import BillExcess, calls_at_once
+from policies.estimates.bill_excess import BillExcess
 from policies.estimates.price import usd, usd_text
 
 
 def excess_facts(k: State) -> dict[str, Any]:
     """Return the fields of ``--json`` about bills above their reservations, and about caps that were passed."""
     found = [share.excess for share in k.shares if share.excess is not None]
+    found += [excess for shard in k.shards.values() for excess in shard.excess]
     ledger, limits = k.ledger, k.terms.limits
     spent, tokens = ledger.known_nusd + ledger.assumed_nusd, ledger.known_tokens + ledger.assumed_tokens
     cap, cap_tokens = limits.max_cost_nusd, limits.max_job_tokens
@@ -44,9 +45,8 @@ def excess_line(facts: dict[str, Any]) -> str:
     return "; ".join(lines)
 
 
-def held_back(excess: BillExcess) -> str:
-    """Return why a route gets few calls at once, in a few words."""
-    at_once = calls_at_once(excess)
+def held_back(excess: BillExcess, at_once: int) -> str:
+    """Return why a route gets only so many calls at once, in a few words."""
     calls = "one call at a time" if at_once == 1 else f"{at_once:,} calls at a time"
     return f"{calls}: the provider billed {times_text(excess.times)} what was reserved"
 

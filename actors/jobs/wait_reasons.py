@@ -14,7 +14,6 @@ from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import BATCHES, Route
-from policies.estimates.bill_excess import calls_at_once
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import due_at_s
 
@@ -118,8 +117,8 @@ def waits(k: State) -> list[str]:
     place, fallbacks, peers = _place(k), len(k.terms.fallbacks), k.terms.peers
     lines += _servers_held_back(k)
     for share in k.shares:
-        if share.excess is not None and calls_at_once(share.excess) < share.permits:
-            lines.append(held_back(share.excess))
+        if share.excess is not None and share.calls_at_once < share.permits:
+            lines.append(held_back(share.excess, share.calls_at_once))
             break
     for each, share in enumerate(k.shares):
         if k.terms.is_peer(each) or place < each <= fallbacks:

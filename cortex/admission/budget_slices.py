@@ -13,6 +13,8 @@ import msgspec
 
 from cortex.state.budget_slice import JOB, NOTHING_YET, TOKENS, BudgetSlice, BudgetSlices, wait_ends_s
 from cortex.values.ledger import Charge
+from policies.estimates.bill_excess import BillExcess, CallCost, dearest
+from policies.estimates.price import worst_nusd
 from policies.limits.slices import MONTH
 
 if TYPE_CHECKING:
@@ -45,6 +47,43 @@ def unbounded(k: State) -> bool:
     """Return True if no cap and no slice bounds what the job may commit."""
     limits = k.terms.limits
     return k.purse is None and limits.max_cost_nusd is None and limits.max_job_tokens is None
+
+
+def left(k: State) -> tuple[int, int]:
+    """Return the money and the tokens that caps and slices leave for the calls in flight and for further ones.
+
+    Message batches and child jobs keep what is reserved for them. Without a bound it is the most that K can count.
+    """
+    limits, ledger, slices = k.terms.limits, k.ledger, k.purse.slices if k.purse is not None else ()
+    money, tokens = [_ANY], [_ANY]
+    if limits.max_cost_nusd is not None:
+        money.append(limits.max_cost_nusd - ledger.committed_nusd)
+    if limits.max_job_tokens is not None:
+        tokens.append(limits.max_job_tokens - ledger.committed_tokens)
+    for each in slices:
+        (tokens if each.period == TOKENS else money).append(each.upto_nusd - used_nusd(k, each.period))
+    return min(money) + open_nusd(k), min(tokens) + open_tokens(k)
+
+
+_ANY = 1 << 62
+
+
+def dearest_calls(k: State, place: int, excess: BillExcess) -> int:
+    """Return how many calls on the route at this index can be paid, if each were as dear as any can be.
+
+    Calls in flight on other routes count as equally dear.
+    """
+    route, output_max = k.terms.routes[place], k.terms.limits.output_tokens_max
+    window = route.context_window
+    prompt_nusd = worst_nusd(route.price, window, 0) if route.price is not None else 0
+    reply_nusd = worst_nusd(route.price, 0, output_max) if route.price is not None else 0
+    bill = dearest(excess, CallCost(prompt_nusd, window, reply_nusd, output_max))
+    money, tokens = left(k)
+    paid = min(money // bill.nusd if bill.nusd else money, tokens // bill.tokens)
+    return max(0, min(paid - len(k.flights) + k.shares[place].in_flight, _CALLS_MAX))
+
+
+_CALLS_MAX = 1_000_000
 
 
 def affords(k: State, charge: Charge, wanted: bool = False) -> bool:

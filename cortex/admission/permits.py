@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cortex.admission import budget_slices
 from cortex.state.route_share import RouteShare, counted
 from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
@@ -71,7 +72,13 @@ def room(k: State) -> int:
     if k.pace is not None:
         left = min(left, _due(k, k.pace))
     shares = k.shares
-    free = shares[0].free(k.at_s) if len(shares) == 1 and shares[0].pace is None else rooms(k, shares)
+    if len(shares) == 1 and shares[0].excess is None and shares[0].pace is None:
+        free = shares[0].free(k.at_s)
+    else:
+        for place, share in enumerate(shares):
+            if share.excess is not None:
+                share.windows = budget_slices.dearest_calls(k, place, share.excess)
+        free = rooms(k, shares)
     return free if free < left else left
 
 

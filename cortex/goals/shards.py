@@ -84,7 +84,7 @@ def take(k: State, goal: int, report: ShardReport) -> None:
     shard.ledger = report.ledger
     if report.tally is not None:
         _tally(k.tally, report.tally, shard.tally)
-        shard.tally, shard.results = report.tally, report.results
+        shard.tally, shard.results, shard.excess = report.tally, report.results, report.excess
     task = _task(k, goal)
     _lend(k, goal, shard, report, over=report.over or task is None)
     if task is not None and task.charge is not None:
@@ -144,7 +144,7 @@ def report(k: State, serial: int) -> ShardReport:
     lacks = (purse.lacks_nusd, purse.lacks_tokens) if purse is not None else (0, 0)
     return ShardReport(
         k.epoch, serial, ledger, k.tally, k.emitted, holds if held else None, lacks, (open_nusd(k), open_tokens(k)),
-        bool(k.outcome),
+        bool(k.outcome), tuple(share.excess for share in k.shares if share.excess is not None),
     )  # fmt: skip
 
 

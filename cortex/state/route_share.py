@@ -77,6 +77,15 @@ class RouteShare(msgspec.Struct):
     bounded: int = 0
     """Number of the latest bound of ``starts``. Grants that bound them are counted, and blocks that void such a grant:
     an attempt that began under an earlier bound gives nothing back (``cortex.admission.permits.unspend``)."""
+    windows: int = 0
+    """Number of the dearest bills, a full context window each, that what is left of the caps can pay; kept only while
+    there is an `excess`."""
+
+    @property
+    def calls_at_once(self) -> int:
+        """Number of calls that may be in flight, in a share with an `excess`."""
+        assert self.excess is not None
+        return calls_at_once(self.excess, self.windows)
 
     def hold_as_told(self, until_s: float) -> None:
         """Send nothing on this route before a time that the provider named, in seconds since 1970."""
@@ -100,7 +109,7 @@ class RouteShare(msgspec.Struct):
         if self.doubted:
             free = min(free, 1 - self.in_flight)
         if self.excess is not None:
-            free = min(free, calls_at_once(self.excess) - self.in_flight)
+            free = min(free, calls_at_once(self.excess, self.windows) - self.in_flight)
         if self.blocked is not None:
             if self.starts >= 0:
                 free = min(free, 1 - self.probing)

@@ -6,6 +6,7 @@ import msgspec
 
 from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
+from policies.estimates.bill_excess import BillExcess
 from policies.limits.slices import Holding
 
 Pair = tuple[int, int]
@@ -31,6 +32,8 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     """Amounts reserved for calls in flight, which end soon."""
     over: bool = False
     """True if the shard has ended."""
+    excess: tuple[BillExcess, ...] = ()
+    """Bills of its routes that were higher than was reserved."""
 
 
 class ShardRecord(msgspec.Struct, array_like=True):
@@ -49,3 +52,5 @@ class ShardRecord(msgspec.Struct, array_like=True):
     """Totals of money and tokens that the shard may commit; None: no cap."""
     out: bool = False
     """True if what the shard lacks is not available anywhere."""
+    excess: tuple[BillExcess, ...] = ()
+    """Bills of its routes that were higher than was reserved."""

@@ -5,13 +5,16 @@ more: a gateway that puts a prompt of its own in front (MAXeaglet/commandcode-pr
 writes it to the cache (theopenco/llmgateway#3918), a reply beyond ``max_tokens`` (stuartleeks/aoai-simulated-api#34),
 thinking between tools (https://docs.claude.com/en/docs/build-with-claude/extended-thinking#interleaved-thinking). Their
 bills have no bound that is known before. So after the first such bill a route gets one call at a time, and each
-reservation is raised by the worst bill seen, until enough bills in a row stayed within that: then as many calls may be
-in flight as have stayed within it.
+reservation is raised by the worst bill seen, until enough bills in a row stayed within that. Then the number of calls
+in flight follows the number of bills in a row, n, that stayed within it.
 
-If bills come in any order, the next of n + 1 is the worst so far with a chance of 1 in n + 1: with n in flight after n
-that stayed within, less than one new worst bill is expected in each doubling.
+A server may also change for all calls at once, as when a gateway gets another prompt: then each call in flight is as
+dear as the first one. After n bills without such a change it falls on the next w calls with a chance of about w in n,
+and makes all w of them dear. With the square root of n in flight, that is one dear call expected at most. More go only
+while each of them may fill the whole context window, which bounds what a server can bill, and the cap still holds.
 """
 
+from math import isqrt
 from typing import Final, NamedTuple
 
 import msgspec
@@ -118,6 +121,18 @@ def after_bill(
     )  # fmt: skip
 
 
-def calls_at_once(excess: BillExcess) -> int:
-    """Return the number of calls that may be in flight on the route."""
-    return excess.within if excess.within >= KNOWN_AFTER else 1
+def dearest(excess: BillExcess, window: CallCost) -> CallCost:
+    """Return the dearest bill that is expected of any call: a full context window, or more if such a bill was seen.
+
+    ``window``: what a prompt that fills the window costs at most, and a reply of ``max_tokens``.
+    """
+    return CallCost(*[figure + worst.more for worst, figure in zip(excess.worst, window, strict=True)])
+
+
+def calls_at_once(excess: BillExcess, windows: int = 0) -> int:
+    """Return the number of calls that may be in flight on the route.
+
+    ``windows``: the number of the ``dearest`` bills that what is left of the caps can pay.
+    """
+    within = excess.within
+    return 1 if within < KNOWN_AFTER else max(isqrt(within), min(within, windows))

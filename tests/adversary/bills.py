@@ -7,7 +7,8 @@ first excess was seen. *Last*: the excess of those that were in flight when the 
 for each provider, since a call is asked only if the cap has room for all that is reserved. The first holds for each
 provider whose bills have a highest ratio that soon comes again. No rule can give it for one whose bills keep rising, or
 come by chance: a first bill of 1.01 times what was reserved tells nothing of a next one of 900 times. There the calls
-of the second bound are one, or as many as have stayed in a row within what is reserved (``calls_at_once``).
+of the second bound are one, or the square root of the number that have stayed in a row within what is reserved
+(``calls_at_once``).
 """
 
 from __future__ import annotations

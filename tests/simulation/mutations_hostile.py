@@ -46,7 +46,7 @@ def excess_not_noted(patch: Patch) -> None:
 
 @planted("after a bill above its bound one call goes out at a time, until enough stayed within it", 671, likely=_over)
 def calls_at_once_in_spite_of_bills(patch: Patch) -> None:
-    patch.setattr(route_share, "calls_at_once", lambda excess: 1_000)
+    patch.setattr(route_share, "calls_at_once", lambda excess, windows: 1_000)
 
 
 @planted("what a call may cost follows the bills", 35, likely=_over)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.jobs.bill_excess import excess_facts
 from cortex.goals import shards
 from cortex.journal import codec
 from cortex.programs.batch import Batch
@@ -21,6 +22,7 @@ from cortex.state.shard_record import ShardReport
 from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
 from cortex.values.limits import Limits
+from policies.estimates.bill_excess import BillExcess
 from tests.support.state_machine_harness import PRICE, Flat, Stage, failure, of
 
 CAP = 1_000
@@ -128,6 +130,15 @@ def test_counts_are_those_of_the_whole_however_often_they_are_told():
     assert (tally.succeeded, tally.failed, tally.failures) == (7, 0, {"lost": 3, "timed_out": 1})
     assert (tally.failed_for_good, tally.failed_said) == ({}, "no")
     assert (stage.k.ledger.known_nusd, shards.results(stage.k)) == (10, 7)
+
+
+def test_bills_above_what_was_reserved_are_counted_over_all_shards():
+    stage, over = parent(2, max_cost_nusd=CAP), BillExcess(replies=2, over_nusd=2 * 10**9, times_milli=3_000)
+    told(stage, 1, said(5, tally=JobCounters(), excess=(over, over)))
+    told(stage, 2, said(5, tally=JobCounters(), excess=(BillExcess(replies=1, times_milli=9_500),)))
+    told(stage, 2, said(6))  # of its ledger alone, after a restart
+    facts = excess_facts(stage.k)
+    assert (facts["replies_over_reserved"], facts["cost_over_reserved_usd"], facts["reserved_times"]) == (5, 4.0, 9.5)
 
 
 def test_what_an_earlier_channel_says_comes_late():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.estimates.bill_excess import KNOWN_AFTER, BillExcess, CallCost, after_bill, calls_at_once, raised
+from policies.estimates.bill_excess import KNOWN_AFTER, BillExcess, CallCost, after_bill, calls_at_once, dearest, raised
 
 BOUND = CallCost(600, 60, 400, 40)
 AMOUNTS = st.builds(CallCost, *[st.integers(0, 10**9)] * 4)
@@ -68,13 +68,13 @@ def test_a_multiple_and_a_prompt_in_front_are_both_foreseen(bound, more, other):
     assert front is not None and raised(front, other).nusd >= other.nusd + more
 
 
-def test_one_call_at_a_time_until_bills_stay_within_and_then_as_many_as_have():
+def test_one_call_at_a_time_until_bills_stay_within_and_then_the_root_of_their_number():
     excess, seen = first(BOUND, cost(5_000, 100)), []
-    for _ in range(KNOWN_AFTER + 3):
+    for _ in range(KNOWN_AFTER + 9):
         assert excess is not None
         seen.append(calls_at_once(excess))
         excess = following(excess, cost(4_000, 90))
-    assert seen == [1] * KNOWN_AFTER + [KNOWN_AFTER, KNOWN_AFTER + 1, KNOWN_AFTER + 2]
+    assert seen == [1] * KNOWN_AFTER + [2] + [3] * 7 + [4]
     worse = following(excess, cost(5_100, 100))
     assert calls_at_once(worse) == 1 and worse.replies == 2 and worse.over_nusd == 4_099
 
@@ -84,7 +84,38 @@ def test_calls_that_were_in_flight_with_the_first_confirm_it():
     excess = None
     for _ in range(20):
         excess = after_bill(excess, (BOUND.nusd, BOUND.tokens), BOUND, cost(5_000, 100))
-    assert excess is not None and excess.replies == 20 and calls_at_once(excess) == 19
+    assert excess is not None and excess.replies == 20 and calls_at_once(excess) == 4
+
+
+@pytest.mark.parametrize(
+    ("within", "windows", "at_once"),
+    [
+        (0, 0, 1), (0, 900, 1), (KNOWN_AFTER - 1, 900, 1), (KNOWN_AFTER, 0, 2), (KNOWN_AFTER, 900, KNOWN_AFTER),
+        (119, 0, 10), (119, 3, 10), (119, 60, 60), (119, 900, 119), (10_000, 0, 100), (1_000_000, 400, 1_000),
+    ],
+)  # fmt: skip
+def test_more_than_the_root_are_in_flight_only_while_the_cap_could_pay_a_whole_window_for_each(
+    within: int, windows: int, at_once: int
+):
+    assert calls_at_once(BillExcess(replies=1, within=within), windows) == at_once
+
+
+@given(st.lists(st.integers(1, 300_000), min_size=1, max_size=400), st.integers(10_000, 10**7))
+def test_whatever_the_bills_a_change_for_all_calls_at_once_finds_few_in_flight(bills, cap):
+    """A change is a bill worse than all before. As many calls as are in flight then may cost as much: a cap that could
+    not pay a whole window for each of them is passed by no more calls than the root of the bills before it."""
+    window, spent = CallCost(9_000, 900, 1_000, 100), 0
+    excess = first(BOUND, cost(2_000, 100))
+    for bill in bills:
+        assert excess is not None
+        full = dearest(excess, window)
+        windows = max(0, cap - spent) // full.nusd
+        at_once = calls_at_once(excess, windows)
+        assert at_once <= max(1, excess.within)
+        assert at_once * at_once <= max(1, excess.within) or spent + at_once * full.nusd <= cap
+        spent += bill
+        excess = following(excess, cost(bill, 100))
+        assert dearest(excess, window).nusd >= bill
 
 
 def test_a_call_that_was_to_cost_nothing_is_reserved_at_what_it_cost():
