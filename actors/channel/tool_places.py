@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 
-from actors.worker.worker import RUNS_MAX, TOOL_RUNS_MAX
+from actors.worker.run_places import has_place
 
 FULL_S = 0.5
 """Seconds until a worker that had no room, or did not answer, is asked again: other jobs use it too."""
@@ -94,10 +94,11 @@ class ToolPlaces:
         """Return the worker for the next run of a tool; empty if none has room. Of equals the next in turn."""
         self._turn += 1
         count = len(self.workers)
-        best, least = "", RUNS_MAX
+        best, least = "", 0
         for step in range(count):
             worker = self.workers[(self._turn + step) % count]
             runs = self._by_worker[worker]
-            if runs < least and (worker, tool) not in self._resting and self._held[worker, tool] < TOOL_RUNS_MAX:
+            fewest = not best or runs < least
+            if fewest and (worker, tool) not in self._resting and has_place(self._held[worker, tool], runs):
                 best, least = worker, runs
         return best

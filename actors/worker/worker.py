@@ -15,16 +15,12 @@ from actors.common.errors import error_words
 from actors.messaging.report_sender import ReportSender
 from actors.ports.runtime import Runtime
 from actors.worker.builtin_tools import BuiltinTools
+from actors.worker.run_places import TOOL_RUNS_MAX, has_place
 from actors.worker.run_threads import RunThreads
 from cortex.goals.apply_changes import to_plain
 from cortex.scheduler.reports import ProgressReport, ToolSignals
 from policies.failures.failure import Failure, FailureKind
 
-RUNS_MAX: Final = 256
-"""Runs that a worker has under way at once, each in a thread of its own, and so its threads for tools. Tools that are
-worth a worker mostly wait: a thread that waits takes 30 KB (256 threads in ``time.sleep`` on CPython 3.12: 8 MB)."""
-TOOL_RUNS_MAX: Final = 224
-"""Runs among them of one tool: the rest is for the other tools, so that a slow one does not delay them."""
 STUCK_MAX: Final = 32
 """Threads beyond their time limit with which a worker goes on; with more it takes no new runs and is replaced."""
 TICKET_S: Final = 10.0
@@ -75,7 +71,7 @@ class _RunCounter:
 
 
 class Worker:
-    """Runner of tools: up to ``RUNS_MAX`` runs at once, each in its own thread from its beginning, and none that waits.
+    """Runner of tools: many runs at once (``has_place``), each in its own thread from its beginning; none waits here.
 
     A channel asks for room first (``hold``) and then lets the run begin (``run``), so that it knows of a worker that
     died which runs never began. A run's time limit counts from its beginning.
@@ -171,7 +167,7 @@ class Worker:
 
     def _has_room(self, named: str, found: Callable[..., Any] | Failure) -> bool:
         most = getattr(getattr(found, "__self__", None), "runs_max", TOOL_RUNS_MAX)  # a built-in tool has its own bound
-        return self._runs[named] < most and self._runs.total() < RUNS_MAX
+        return has_place(self._runs[named], self._runs.total(), most)
 
     def _expire(self) -> None:
         """Give up the room of runs that did not come."""

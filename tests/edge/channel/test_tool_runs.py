@@ -229,8 +229,7 @@ async def test_a_deed_whose_worker_died_is_not_done_again(tmp_path: Path) -> Non
 async def test_of_the_deeds_of_a_job_that_died_only_those_that_had_begun_are_of_unknown_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("actors.worker.worker", "actors.channel.tool_places"):
-        monkeypatch.setattr(f"{module}.RUNS_MAX", 4)
+    monkeypatch.setattr("actors.worker.run_places.RUNS_MAX", 4)
     BEGUN.clear()
     GATE.clear()
     await Run(tmp_path, FunctionModel(), program=Deeds()).crash_after(lambda: BEGUN.total() == 4)
