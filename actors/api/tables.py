@@ -25,7 +25,6 @@ from actors.files.errors import SinkError, SourceError
 from actors.files.json_rows import numbers_of
 from actors.files.paths import digest_of
 from actors.files.python_rows import RowWriter
-from actors.files.sinks.table_sink import TableSink
 from actors.files.sources.row_source import PROBLEMS_MAX, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import PARQUET, form_of
@@ -254,7 +253,7 @@ class _GivenRows:
             self._keep(folder, order)
         if self._bad:
             try:
-                order.places[BAD] = named_list(self._bad, (order.input, order.output))
+                order.places[BAD] = named_list(self._bad, (order.input, order.output), self._overwrite)
             except SinkError as error:
                 raise RowsError(str(error).replace("--bad ", "bad=", 1)) from None
         self._spool = folder.beside(order.named(), ".input")
@@ -299,8 +298,7 @@ class _GivenRows:
         )
         assert sink is not None
         sink.check()
-        taken = sink.there() if isinstance(sink, TableSink) else Path(self._output).exists()
-        if taken and not own and not self._overwrite:
+        if not own and not self._overwrite and sink.taken():
             raise SinkError(f"{self._output} exists: give overwrite=True to write over it, or name another output")
         self._sink = _Tee(sink, self.results, self.read)
 

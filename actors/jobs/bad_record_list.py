@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from actors.files.bad_records import SUFFIX, BadRecordFile
 from actors.files.errors import SinkError
+from actors.files.local.new_files import is_dangling
 from actors.files.paths import is_remote
 from actors.files.sinks.jsonl_sink import missing_folder
 from actors.jobs.spec import JobSpec, whole
@@ -49,8 +51,9 @@ def restored(folder: StateFolder, job: str, terms: JobTerms) -> Path | None:
     return path if path != own and BadRecordFile(path, copy=own, movable=False).restore() else None
 
 
-def named_list(path: str, others: tuple[str, ...]) -> str:
+def named_list(path: str, others: tuple[str, ...], overwrite: bool = False) -> str:
     """Return the path of a list that the user named, as kept with the job. ``others``: files of the same job.
+    ``overwrite`` permits a link whose target is missing.
 
     Raises ``SinkError`` if no list can be written there.
     """
@@ -62,4 +65,6 @@ def named_list(path: str, others: tuple[str, ...]) -> str:
     if place.is_dir() or not place.parent.is_dir():
         wrong = "it is a folder: name a file in it" if place.is_dir() else missing_folder(place.parent)
         raise SinkError(f"--bad {path}: {wrong}")
+    if is_dangling(os.path.expanduser(path)) and not overwrite:
+        raise SinkError(f"--bad {path} is a link to no file: name another file, or give --overwrite")
     return str(place)

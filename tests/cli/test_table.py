@@ -345,6 +345,20 @@ def test_results_of_a_complete_job_are_not_written_over_by_other_questions(corte
     assert Path("o.csv").read_text().count("\nt") == 3
 
 
+def test_a_table_is_made_where_the_users_link_points_and_nothing_is_paid_for_one_that_cannot_be(cortex: Any) -> None:
+    table(Path("in.csv"), 3)
+    Path("there").mkdir()
+    Path("link.csv").symlink_to(Path("there", "o.csv"))
+    given = ("batch", "in.csv", "-o", "link.csv", *ASK, *SIM, "--job", "j")
+    cortex(*given).refused("link.csv exists", "--overwrite")
+    assert cortex(*given, "--overwrite").code == 0
+    assert Path("link.csv").is_symlink() and Path("there", "o.csv").read_text().count("\nt") == 3
+    assert [path.name for path in Path("there").iterdir()] == ["o.csv"]
+    Path("there", "o.csv").unlink()
+    assert cortex("resume", "j").code == 0, "made again"
+    assert Path("link.csv").is_symlink() and Path("there", "o.csv").read_text().count("\nt") == 3
+
+
 def test_a_table_that_another_job_has_made_meanwhile_is_not_written_over(cortex: Any) -> None:
     table(Path("in.csv"), 30)
     first = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--job", "a", "--max-job-tokens", "600")

@@ -13,13 +13,16 @@ from actors.cli.jobs.rendering import RESUMABLE, size_text
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
-from actors.common.errors import UserError
+from actors.common.errors import CommandError, UserError
+from actors.files.local.new_files import is_dangling
 from actors.journal.journal import StateFolder
 
 
 def backup(to: str, options: Options) -> int:
     """Run ``cortex backup`` and return the exit code."""
     source, place = named_folder(options), Path(os.path.realpath(os.path.expanduser(to)))
+    if is_dangling(os.path.expanduser(to)):
+        raise CommandError(f"{to} is a link to no folder: name a folder that is not there")
     source.backup(place)
     copy = StateFolder(place)
     jobs = [name for name in copy.jobs() if "~" not in name]

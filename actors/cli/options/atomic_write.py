@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actors.common.errors import CommandError
-from actors.files.local.new_files import opened_new
+from actors.files.local.new_files import is_dangling, opened_new
 from actors.files.local.os_errors import told
 
 
 def check_free(output: str, overwrite: bool) -> None:
-    """Refuse an output that is a folder, or an existing file without ``overwrite``. Called before any input is read.
+    """Refuse an output that is a folder, or an existing file without ``overwrite``, or a link to nothing without it.
 
-    Raises ``CommandError``.
+    Called before any input is read. Raises ``CommandError``.
     """
     target = Path(output)
     if target.is_dir():
         raise CommandError(f"{output} is a folder: name a file in it")
-    if target.is_file() and not overwrite:
+    if (target.is_file() or is_dangling(target)) and not overwrite:
         raise CommandError(f"{output} exists: give --overwrite to write over it, or name another with -o")
 
 

@@ -138,7 +138,7 @@ def _see_output(output: str, kept: bool, here: str, before: JobSubmission | None
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise CommandError(f"{output}: its folder does not exist or is not writable: name another")
     own = before is not None and before.metadata.get(OUTPUT) == here
-    if Path(output).exists() and not (own or options.overwrite):
+    if os.path.lexists(output) and not (own or options.overwrite):
         raise CommandError(f"{output} exists: give --overwrite to write over it, or name another output")
 
 

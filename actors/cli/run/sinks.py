@@ -87,8 +87,7 @@ def check_output(sink: FileSink | TableSink, output: str, may_exist: bool, goes_
     sink.check()
     if goes_on and isinstance(sink, TableSink) and not sink.begun():
         raise SinkError(f"{output} is not as this job left it: move it away, or give --overwrite")
-    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
-    if sink.cuts_back and not may_exist and taken:
+    if sink.cuts_back and not may_exist and sink.taken():
         raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")
     if not may_exist and isinstance(sink, TableSink):
         sink.see_alone()

@@ -156,7 +156,7 @@ def batch_order(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options),
-                **({BAD: named_list(options.bad, (path, output))} if options.bad else {})},
+                **({BAD: named_list(options.bad, (path, output), options.overwrite)} if options.bad else {})},
         model_spec=ModelSpec(model=options.model, provider=provider).at_servers(base_urls_of(options) or [""]),
         keeps_text=not options.no_keep_text, labels=labels_of(options), shards=shards_of(options),
         concurrency_given=bool(options.concurrency),

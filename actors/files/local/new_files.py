@@ -19,6 +19,13 @@ def opened_new(path: str | Path, mode: int = 0o666) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
+def is_dangling(path: str | Path) -> bool:
+    """Return whether a path is a link whose target is missing. A file that is made under that name is made at the
+    target (open(2), ``O_CREAT``), wherever somebody has let it point: such a name counts as one that exists.
+    """
+    return os.path.islink(path) and not os.path.exists(path)
+
+
 def touched(path: str | Path) -> None:
     """Make a file for its owner alone unless it exists, and follow no link. Raises ``OSError``."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))

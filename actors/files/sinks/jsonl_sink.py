@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 import msgspec
 
 from actors.files.errors import SinkClosed, SinkError, SinkFailed, SinkFull
+from actors.files.local.new_files import is_dangling
 from actors.files.local.os_errors import FULL, told
 from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
 from actors.files.sinks.results_recovery import GZIP_BITS, held
@@ -91,6 +92,8 @@ class FileSink:
             return
         path = Path(self._path)
         try:
+            if is_dangling(path):
+                path = Path(os.path.realpath(path))
             if not path.parent.is_dir():
                 raise SinkError(f"{self.name}: {missing_folder(path.parent)}")
             there = _mode(self._path)
@@ -102,6 +105,10 @@ class FileSink:
                 raise SinkError(f"{self.name} cannot be written: no permission")
         except (OSError, ValueError) as error:
             raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
+
+    def taken(self) -> bool:
+        """Return whether something has the name of the output already, also a link whose target is missing."""
+        return self._path != "-" and os.path.lexists(self._path)
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """Open the sink and return the number of rows it holds; the next row to write is the one after these.

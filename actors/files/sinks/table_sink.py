@@ -26,7 +26,7 @@ from actors.files.arrow_values import vector_size
 from actors.files.columns import NUMBER, VECTOR, Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.dialects.csv_form import allow_large_cells
 from actors.files.errors import SinkError, SinkFailed
-from actors.files.local.new_files import opened_new
+from actors.files.local.new_files import is_dangling, opened_new
 from actors.files.local.os_errors import told
 from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
@@ -72,7 +72,7 @@ class TableSink:
     """Sink with the interface of ``FileSink``.
 
     ``rows_path``: row file that is kept until the table is made. ``job``: name of the job. ``copy``: the table is a
-    copy of results, not the job's own output.
+    copy of results, not the job's own output. A link is kept, as by ``FileSink``: the table is made at its target.
     """
 
     cuts_back = True
@@ -83,7 +83,9 @@ class TableSink:
     ) -> None:  # fmt: skip
         self.name = path
         self._remote = path if is_remote(path) else ""
-        self._path = rows_path.with_name(rows_path.name + "-" + Path(path).name) if self._remote else Path(path)
+        near = rows_path.with_name(rows_path.name + "-" + Path(path).name)
+        self._path = near if self._remote else Path(os.path.realpath(path))
+        self._dangling = not self._remote and is_dangling(path)
         self._rows_path = rows_path
         self._columns = columns
         self._job = job
@@ -129,7 +131,7 @@ class TableSink:
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """Open the row file, as ``FileSink.open``. Raises ``SinkError``."""
         self.check()
-        if not own and not self._overwrite and self.there():
+        if not own and not self._overwrite and self.taken():
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
         if own:
             adopt(self._rows_path)
@@ -164,6 +166,12 @@ class TableSink:
                     f"{self.name} is the output of another job, which has not ended: resume that, name another output, "
                     "or give --overwrite"
                 )
+
+    def taken(self) -> bool:
+        """Return whether something has the name of the table already, also a link whose target was missing. Raises
+        ``SinkError`` if a store refuses.
+        """
+        return self._dangling or self.there()
 
     def there(self) -> bool:
         """Return whether the table exists already. Raises ``SinkError`` if a store refuses."""

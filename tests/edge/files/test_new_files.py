@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli.options.atomic_write import whole
+from actors.cli.admin.backup import backup
+from actors.cli.options.atomic_write import check_free, whole
 from actors.cli.options.errors import error_line
+from actors.cli.options.options import Options
+from actors.cli.run.sinks import check_output
+from actors.common.errors import CommandError
 from actors.files.bad_records import replaced
 from actors.files.errors import SinkError, SinkFailed
 from actors.files.local.new_files import is_private, opened_new, touched
 from actors.files.local.os_errors import WORDS, told
 from actors.files.sinks.jsonl_sink import FileSink
-from actors.files.sinks.table_sink import _made
+from actors.files.sinks.table_sink import TableSink, _made
+from actors.jobs.bad_record_list import named_list
+from actors.jobs.sink_selection import results_sink
 from actors.journal.errors import DiskFull, StoreError
 from actors.journal.journal import StateFolder
 from actors.journal.postgres import dsn
@@ -73,6 +79,72 @@ def test_an_output_that_the_user_names_may_be_a_link(theirs: Path) -> None:
     sink.flush()
     sink.close()
     assert theirs.read_text() == "{}\n"
+
+
+@pytest.fixture
+def link(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A link whose target is missing."""
+    (tmp_path / "there").mkdir()
+    link = tmp_path / f"link{request.param}"
+    link.symlink_to(tmp_path / "there" / f"made{request.param}")
+    return link
+
+
+def _sink(link: Path, overwrite: bool = False) -> FileSink | TableSink:
+    folder = StateFolder(link.parent / "state").prepare()
+    sink = results_sink(folder, "j", str(link), "", overwrite, {}, "batch", own=True)
+    assert sink is not None
+    return sink
+
+
+def _backed_up(link: Path) -> None:
+    state = StateFolder(link.parent / "state").prepare()
+    backup(str(link), Options(state=str(state.path)))
+
+
+DOORS = {
+    "results": lambda link: check_output(_sink(link), str(link), False),
+    "report": lambda link: check_free(str(link), False),
+    "bad": lambda link: named_list(str(link), ()),
+    "backup": lambda link: _backed_up(link),
+}
+
+
+@pytest.mark.parametrize("link", [".jsonl", ".csv", ".parquet", ".jsonl.gz"], indirect=True)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_link_to_nothing_is_a_name_that_is_taken(link: Path, door: str) -> None:
+    with pytest.raises((SinkError, CommandError), match=r"link\S* (exists|is a link)"):
+        DOORS[door](link)
+    assert link.is_symlink() and not any((link.parent / "there").iterdir())
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+@pytest.mark.parametrize("link", [".jsonl", ".csv", ".parquet"], indirect=True)
+def test_results_are_written_where_the_users_link_points_and_the_link_stays(link: Path, before: str | None) -> None:
+    if before is not None:
+        link.write_text(before)
+    sink = _sink(link, overwrite=True)
+    check_output(sink, str(link), True)
+    sink.open(0, 0, False)
+    sink.write([b'{"custom_id":"a","result":{"type":"canceled"}}'])
+    sink.flush()
+    sink.close()
+    assert link.is_symlink() and b"custom_id" in Path(os.path.realpath(link)).read_bytes()
+
+
+@pytest.mark.parametrize("link", [".jsonl", ".csv"], indirect=True)
+def test_a_link_into_a_folder_that_is_missing_is_refused_before_anything_is_paid(link: Path) -> None:
+    (link.parent / "there").rmdir()
+    with pytest.raises(SinkError, match="there"):
+        check_output(_sink(link, overwrite=True), str(link), True)
+
+
+@pytest.mark.parametrize("link", [".html"], indirect=True)
+def test_a_report_over_a_link_to_nothing_is_written_at_its_target(link: Path) -> None:
+    check_free(str(link), True)
+    with whole(str(link)) as half:
+        half.write_bytes(b"new")
+    assert link.is_symlink() and link.read_bytes() == b"new"
 
 
 def test_a_new_file_takes_the_place_of_an_old_one_with_the_mode_of_the_umask(tmp_path: Path) -> None:
