@@ -27,8 +27,11 @@ from tests.cli.cli_runner import Done
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, http
 
-HOSTILE = "e\x1b]0;owned\x07\x1b[2J\x1b]8;;http://evil\x1b\\here\x08\x08\x9b31m\u202egnp\u2066\u200f\u2028\rcortex: complete\x7f"
-"""Title, clear screen, link, backspaces, C1, direction, line separator, carriage return."""
+HOSTILE = (
+    "e\x1b]0;owned\x07\x1b[2J\x1b]8;;http://evil\x1b\\here\x08\x08\x9b31m\u202egnp\u2066\u200f\u2028"
+    "\rcortex: complete\ncortex: complete\r\ncortex: complete\x7f"
+)
+"""Title, clear screen, link, backspaces, C1, direction, line separator, carriage return, line feed."""
 FLOW = """
 import cortex
 
@@ -44,13 +47,13 @@ LOOKS: tuple[tuple[object, ...], ...] = (
     ("status", "JOB"), ("status", "JOB", "--json"), ("jobs",), ("jobs", "--json"), ("jobs", "--all"),
     ("inspect", "JOB"), ("inspect", "JOB", "--json"), ("inspect", "JOB", "--goals"), ("inspect", "JOB", "1"),
     ("inspect", "JOB", "2"), ("inspect", "JOB", "--turns"), ("top", "--once"), ("top", "--json"), ("costs", "--by", "job"),
-    ("costs", "--by", "team"), ("replay", "JOB"), ("replay", "JOB", "--json"), ("config", "JOB"), ("export", "JOB", "x.json"),
+    ("costs", "--by", "team"), ("costs", "--by", "model"), ("replay", "JOB"), ("replay", "JOB", "--json"), ("config", "JOB"), ("export", "JOB", "x.json"),
     ("results", "JOB", "-o", "copy.csv"), ("results", "JOB", "--bad"), ("report", "JOB"), ("program", "list"),
     ("answer", "JOB"), ("diff", "JOB", "JOB"), ("set", "JOB", "--concurrency", 3), ("doctor",), ("plan", "PLANNED"),
     ("fork", "JOB", "--job", "other"), ("rm", HOSTILE), ("status", HOSTILE), ("gc", "--dry-run"), ("resume", "JOB"),
     ("retry", "JOB"), ("drain", "JOB"), ("cancel", "JOB"), (HOSTILE,), ("forget", "other"),
 )  # fmt: skip
-SOON = (("status", "JOB"), ("jobs",), ("inspect", "JOB"), ("inspect", "JOB", "2"), ("top", "--once"), ("retry", "JOB"))
+SOON = (("status", "JOB"), ("jobs",), ("inspect", "JOB"), ("inspect", "JOB", "2"), ("costs", "--by", "model"), ("top", "--once"), ("retry", "JOB"))
 
 
 def answered(asked: Asked) -> Answer:
@@ -79,7 +82,7 @@ def hostile(cortex: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> Ite
     folder = Path(f"in{HOSTILE}".replace("/", "_"))
     folder.mkdir()
     monkeypatch.chdir(folder)
-    column = f"te{HOSTILE}".replace("\r", "")
+    column = f"te{HOSTILE}".replace("\r", "").replace("\n", "")
     rows = "".join(f"\"r{at}{HOSTILE}\",\"{'refuse' if at % 2 else 'ask'} {HOSTILE}\"\n" for at in range(4))
     name = f"rows{HOSTILE}.csv".replace("/", "_")
     Path(name).write_text(f"id,\"{column}\"\n{rows}", newline="")
@@ -164,7 +167,7 @@ def test_the_progress_line_and_a_programs_line_are_printable() -> None:
     bar = ProgressBar(inner)
     bar.print_line(f"cortex: j: {HOSTILE}\ncortex: complete")
     shown = inner.getvalue()
-    assert printable(shown) == shown and shown.count("\n") == 2 and "\ncortex" not in shown
+    assert printable(shown) == shown and shown.count("\n") == 4 and "\ncortex" not in shown
 
 
 def test_a_full_screen_shows_printable_names() -> None:

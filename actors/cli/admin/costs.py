@@ -12,6 +12,7 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
+from actors.common.text_table import aligned
 from actors.common.units import clock, duration_s
 from actors.history.costs import CostTotals, JobCost, bills
 from actors.journal.state_folder import advised
@@ -93,10 +94,7 @@ def _print(by: str, entries: list[dict[str, Any]], total: dict[str, Any]) -> Non
     lines: list[tuple[str, ...]] = [(by.upper(), "COST", "ROWS", "CALLS", "TOKENS IN", "TOKENS OUT", "JOBS")]
     lines += [_line(row[by] or WITHOUT, row) for row in entries]
     lines += [_line("total", total)] if len(entries) > 1 else []
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for name, *figures in lines:
-        rest = (text.rjust(width) for text, width in zip(figures, widths[1:], strict=True))
-        print("  ".join((name.ljust(widths[0]), *rest)).rstrip())
+    print("\n".join(aligned(lines, right=range(1, len(lines[0])))))
 
 
 def _line(name: str, row: dict[str, Any]) -> tuple[str, ...]:

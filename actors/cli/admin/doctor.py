@@ -13,6 +13,7 @@ from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.terminal import console
+from actors.common.text_table import bounded_line
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Check, DoctorOptions, Finding, examine
 from actors.providers.credentials.base_url import read_server_url
@@ -92,7 +93,7 @@ def _show(found: list[Finding]) -> None:
     for finding in found:
         text = finding.message + (f": {finding.do}" if finding.do and finding.state != "ok" else "")
         if styled is None:
-            print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {text}")
+            print(bounded_line(f"{finding.state:<8} {finding.check:<{_WIDTH}} {text}"))
             continue
         from rich.table import Table
         from rich.text import Text

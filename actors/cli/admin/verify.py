@@ -10,6 +10,7 @@ import msgspec
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
+from actors.common.text_table import bounded_line
 from actors.history.catalog import in_use_message
 from actors.journal.journal import Damaged, JobHeld, StateFolder, StoreError
 
@@ -33,7 +34,7 @@ def verify(job: str, cut: bool, options: Options) -> int:
         print(msgspec.json.encode({"job": job, "whole": whole, "journals": found}).decode())
     for each in found:
         if not options.as_json:
-            print(_line(each))
+            print(bounded_line(_line(each)))
         if each["why"]:
             print_error(each["why"])
     return COMPLETE if all(each["whole"] for each in found) else FAILED

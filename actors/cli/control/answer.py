@@ -12,6 +12,7 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
+from actors.common.text_table import bounded_line
 from actors.history.catalog import last_state
 from actors.jobs.spec import who
 from actors.journal.journal import StateFolder
@@ -44,7 +45,7 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
     if options.as_json:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
-        print("\n".join(f"{name}  {text}" if text != name else name for name, text in listed.items()))
+        print("\n".join(bounded_line(f"{name}  {text}" if text != name else name) for name, text in listed.items()))
         print_error(f"to approve: {advised(folder, 'approve', job, 'NAME')}, or with --deny")
     else:
         print_error(f"job {job} waits for no approval")

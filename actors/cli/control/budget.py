@@ -14,6 +14,7 @@ from actors.cli.jobs.settings import folder_of, named_folder, shared_at, shared_
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
+from actors.common.text_table import bounded_line
 from actors.common.units import clock
 from actors.history.catalog import last_terms
 from actors.jobs.limit_options import bounded
@@ -128,11 +129,12 @@ def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: 
         print(msgspec.json.encode({"budgets": facts}).decode())
         return COMPLETE
     for each in facts:
-        print(
+        line = (
             f"{each['label']}  {_usd(each['max_cost_usd'])} a {each['period']}  spent {_usd(each['spent_usd'])}, lent "
             f"{_usd(each['lent_usd'])}, left {_usd(each['left_usd'])} until {clock(each['until_s'])}  "
             f"by {each['who']}, since {clock(each['at_s'])}"
         )
+        print(bounded_line(line))
     if not facts and found is not None:
         print_error(f"no budget of {found[0]}={found[1]} is set; `cortex budget` lists what is")
     elif not facts:

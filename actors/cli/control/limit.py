@@ -15,6 +15,7 @@ from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
+from actors.common.text_table import bounded_line
 from actors.common.units import clock
 from actors.jobs.learned_limits import LearnedLimit
 from actors.jobs.limit_options import NONE, bounded, option
@@ -155,10 +156,10 @@ def _listed(
     for each in facts:
         bounds = ", ".join(f"{option(name)} {each[name]:g}" for name in CAPS if each[name])
         by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "no limit was set"
-        print(f"{each['pool']}  {bounds or NONE}  {by}")
+        print(bounded_line(f"{each['pool']}  {bounds or NONE}  {by}"))
     for pool, limits in found.items():
         for one in limits:
-            print(f"{pool}  learned: {one.words(clock(one.at_s))}")
+            print(bounded_line(f"{pool}  learned: {one.words(clock(one.at_s))}"))
     if not facts:
         print_error(f"no limit is set by hand in {where}" + (f"; known: {_some(known)}" if known else ""))
     return COMPLETE

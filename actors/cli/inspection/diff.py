@@ -14,6 +14,7 @@ from actors.cli.jobs.rendering import JobStatus, cost
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
+from actors.common.text_table import aligned, bounded_line
 from actors.common.units import span
 from actors.history.call_log import CallLogEntry, calls_of, changed
 from actors.history.catalog import last_terms
@@ -195,8 +196,7 @@ def _table(a: _ComparedJob, b: _ComparedJob) -> Iterable[str]:
     lines = [("", a.name, b.name), ("program", a.program, b.program)]
     for name in _FIELDS:
         lines.append((name.removesuffix("_usd").removesuffix("_s"), _figure(a, name), _figure(b, name)))
-    widths = [max(len(line[column]) for line in lines) for column in range(2)]
-    return (f"{what:<{widths[0]}}  {left:<{widths[1]}}  {right}".rstrip() for what, left, right in lines)
+    return aligned(lines)
 
 
 def _figure(side: _ComparedJob, name: str) -> str:
@@ -210,4 +210,4 @@ def _list(head: str, lines: list[str]) -> None:
     if not lines:
         return
     more = [f"  and {len(lines) - _SHOWN_MAX:,} more: --json lists them all"] if len(lines) > _SHOWN_MAX else []
-    print("\n".join([head, *lines[:_SHOWN_MAX], *more]))
+    print("\n".join(map(bounded_line, [head, *lines[:_SHOWN_MAX], *more])))

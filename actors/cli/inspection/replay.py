@@ -12,6 +12,7 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import answer_text
+from actors.common.text_table import bounded_line
 from actors.history.recorded_replies import RecordedReplies, terms_for
 from actors.programs import loader
 from cortex.journal.dry_run import DryRun, DryRunTotals, NewCall
@@ -38,7 +39,7 @@ def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
         if options.as_json:
             print(msgspec.json.encode(_as_json(job, tried, outcome, answer)).decode())
         else:
-            print("\n".join(_summary(job, tried, outcome, where == "" and records.changed)))
+            print("\n".join(map(bounded_line, _summary(job, tried, outcome, where == "" and records.changed))))
             if answer not in (None, []):
                 print(answer_text(answer))
     return PARTIAL if totals.calls or totals.runs or totals.waits else COMPLETE if outcome == "complete" else FAILED

@@ -21,12 +21,12 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
+from actors.common.text_table import bounded_line
 from actors.history.catalog import last_terms
 from actors.jobs.summary import UNREADABLE, counted, without_results
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, StateFolder
 from actors.journal.state_folder import advised
-from cortex.values.display import one_line
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 CHILDREN_MAX = 100
@@ -104,7 +104,7 @@ def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
     lines = (line for line in turns_of(source, max(0, first - 1)) if _loud(line))
     some = list(islice(lines, wanted.count)) if first else list(deque(lines, maxlen=wanted.count))
     for line in some:
-        print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {'; '.join(line['said'])}")
+        print(bounded_line(f"{line['turn']:>7}  {time_of(line['at_s'])}  {'; '.join(line['said'])}"))
     left = source.seq - len(some)
     if left:
         print_error(
@@ -230,12 +230,12 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
     in_pipe = not wanted.grouped and not sys.stdout.isatty()  # a program that counts or searches lines gets each
     for each in failures_of(source, span):
         if in_pipe:
-            print(one_line(line_of(each)))
+            print(bounded_line(line_of(each)))
         found.take(each)
     text = f"{found.count:,} failed of the goals and rows of {wanted.job}"
     command = advised(folder, "inspect", wanted.job)
     for line in () if in_pipe else found.lines():
-        print(one_line(line))
+        print(bounded_line(line))
     if found.grouped and not in_pipe:
         lists = "a pipe without --grouped" if wanted.grouped else f"--count {found.count}, or a pipe,"
         text += f", by kind and message, with the first and the last time: `{command} ROW` or `{command} goal:N` "

@@ -20,6 +20,7 @@ from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import this_owner
+from actors.common.text_table import aligned
 from actors.driver import live_status
 from actors.files.errors import SinkClosed, SinkFailed
 from actors.history.catalog import forgotten, last_turn_s
@@ -47,9 +48,7 @@ def jobs(options: Options, every: bool = False) -> int:
         print_error(f"no jobs in {folder.address}")
         return COMPLETE
     table = [("JOB", "STATE", "ROWS", "FAILED", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    print("\n".join(aligned(table)))
     for facts, _ in found:
         if facts["outcome"] == UNREADABLE:
             why = str(facts["why"])

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from actors.common.terminal import console
+from actors.common.text_table import bounded_line
 
 _LABEL = 12
 
@@ -25,7 +26,8 @@ class OutputLines:
             self._console = console(highlight=False)
 
     def line(self, style: str, indent: int, text: str) -> None:
-        """Print a line."""
+        """Print a line. A name in it that has lines of its own makes none here."""
+        text = bounded_line(text)
         if self._console is None:
             print(" " * indent + text)
             return

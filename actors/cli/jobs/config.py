@@ -9,6 +9,7 @@ import msgspec
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE
 from actors.cli.options.options import ABOUT, RUNNING, TABLE, Options, flag_of
+from actors.common.text_table import aligned
 from actors.common.units import clock
 from actors.history.catalog import last_places, last_state
 from actors.jobs.limit_options import OPTIONS as LIMITED
@@ -73,9 +74,7 @@ def config(job: str, options: Options) -> int:
         return COMPLETE
     some = ((name, *pair) for name, pair in facts.items() if pair[0] or pair[1] != DEFAULT)
     table = [(name, clipped(value, SHOWN), origin) for name, value, origin in some]
-    widths = [max(len(line[column]) for line in table) for column in range(2)]
-    for name, value, origin in table:
-        print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+    print("\n".join(aligned(table)))
     return COMPLETE
 
 
