@@ -31,6 +31,17 @@ def touched(path: str | Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
+def is_of_another(owner: int) -> bool:
+    """Return whether a file of the user with this number may be changed by somebody whom this process need not trust.
+
+    Trusted are its own user, root, and under sudo the user who called it, as git trusts them: see ``safe.directory`` in
+    https://git-scm.com/docs/git-config. False on Windows, where files have no such number.
+    """
+    if os.name == "nt" or owner in (0, own := os.geteuid()):
+        return False
+    return own != 0 or str(owner) != os.environ.get("SUDO_UID")
+
+
 def is_private(folder: Path) -> bool:
     """Return whether a folder is this user's own, no link, and nobody else can write to it. Raises ``OSError``."""
     found = folder.lstat()

@@ -7,14 +7,16 @@ import fcntl
 import glob
 import logging
 import os
+import pwd
 import shutil
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from actors.common.boot_clock import steady_s
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
-from actors.files.local.new_files import opened_new
+from actors.files.local.new_files import is_of_another, opened_new
 from actors.files.local.os_errors import told
 from actors.journal.journal import Damaged, FolderFault, Journal, StateFolder, StoreError
 from actors.journal.sqlite.backup import backup
@@ -39,6 +41,19 @@ _OWN_NAMES = frozenset({
 _log = logging.getLogger("cortex.journal")
 
 
+@lru_cache
+def _tell_owner(folder: Path, owner: int) -> None:
+    """Warn, once in a process, that another user owns a state folder: a journal names the program that is loaded."""
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"number {owner}"
+    _log.warning(
+        "the state folder %s belongs to the user %s, who can put other journals, and so other programs, into it: give "
+        "a --state of your own, or `chown -R` this one if you trust what is in it", folder, name,
+    )  # fmt: skip
+
+
 class FileStateFolder(StateFolder):
     """``StateFolder`` of files."""
 
@@ -59,6 +74,7 @@ class FileStateFolder(StateFolder):
             self.path.mkdir(mode=0o700, exist_ok=True)
             (self.path / "jobs").mkdir(mode=0o700, exist_ok=True)
             self._tighten()
+            self._see_owner()
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n")
@@ -108,6 +124,15 @@ class FileStateFolder(StateFolder):
         elif mode & 0o022:
             _log.warning("others may write to the state folder %s: `chmod go-w %s`", self.path, self.path)
 
+    def _see_owner(self) -> None:
+        """Warn of a folder that belongs to another user. It is used all the same: in a container root works in folders
+        of the users outside.
+        """
+        with contextlib.suppress(OSError):
+            owner = self.path.stat().st_uid
+            if is_of_another(owner):
+                _tell_owner(self.path, owner)
+
     def _see_folder(self) -> None:
         """Raise ``StoreError`` if there is a file where the folder would be. A folder that is not there has no jobs."""
         if os.path.exists(self.path) and not os.path.isdir(self.path):
@@ -126,6 +151,7 @@ class FileStateFolder(StateFolder):
         """Return a job's journal, over its file."""
         if not self.is_held(job.partition("~")[0]):
             self._see_log(job)
+        self._see_owner()
         storage = FileStorage(self.journal_path(job), create=create)
         return Journal(storage, folder=self, forgotten_too=forgotten_too)
 

@@ -17,7 +17,7 @@ from actors.cli.run.sinks import check_output
 from actors.common.errors import CommandError
 from actors.files.bad_records import replaced
 from actors.files.errors import SinkError, SinkFailed
-from actors.files.local.new_files import is_private, opened_new, touched
+from actors.files.local.new_files import is_of_another, is_private, opened_new, touched
 from actors.files.local.os_errors import WORDS, told
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink, _made
@@ -26,7 +26,7 @@ from actors.jobs.sink_selection import results_sink
 from actors.journal.errors import DiskFull, StoreError
 from actors.journal.journal import StateFolder
 from actors.journal.postgres import dsn
-from actors.journal.sqlite import disk
+from actors.journal.sqlite import disk, folder
 from actors.journal.sqlite.storage import error_line as sqlite_line
 from actors.programs.saved import _put
 
@@ -207,6 +207,33 @@ def test_a_state_folder_of_an_older_release_is_tightened_and_one_with_other_file
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o777
     (warned,) = caplog.messages
     assert "others may write to the state folder" in warned and "chmod go-w" in warned
+
+
+@pytest.mark.parametrize(
+    ("owner", "own", "sudo", "other"),
+    [
+        (1000, 1000, "", False), (1000, 1001, "", True), (0, 1001, "", False), (0, 0, "", False), (1000, 0, "", True),
+        (1000, 0, "1000", False), (1000, 0, "1001", True), (1000, 1001, "1000", True),
+    ],
+)  # fmt: skip
+def test_files_of_this_user_of_root_and_of_who_called_sudo_are_trusted(
+    monkeypatch: pytest.MonkeyPatch, owner: int, own: int, sudo: str, other: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: own)
+    monkeypatch.setenv("SUDO_UID", sudo)
+    assert is_of_another(owner) is other
+
+
+def test_a_state_folder_of_another_user_is_told_once_by_whatever_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    StateFolder(tmp_path / "s").prepare().journal("j", create=True).close()
+    assert not caplog.messages
+    monkeypatch.setattr(folder, "is_of_another", lambda owner: True)
+    StateFolder(tmp_path / "s").journal("j").close()
+    StateFolder(tmp_path / "s").prepare().journal("j").close()
+    (warned,) = caplog.messages
+    assert f"the state folder {tmp_path / 's'} belongs to the user " in warned and "chown -R" in warned
 
 
 @pytest.mark.parametrize("number", sorted(WORDS))
