@@ -165,7 +165,7 @@ class Channel:
                 "answers already paid for are reused"
             )
         batch += [events.PermitsGranted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
-        batch += await self._lease.allowance.first(terms, self._journal)
+        batch += await self._lease.allowance.first(terms, self._journal, self._clock.now_s)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
             self._memory.catch_up(self._journal, anew)

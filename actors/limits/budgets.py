@@ -21,19 +21,17 @@ from actors.journal.storage import KeyValues
 from cortex.journal.codec import decode_account
 from cortex.scheduler import budgets
 from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest
-from cortex.state.budget_slice import BudgetSlice
 from policies.limits.slices import (
-    DAY,
     DAY_S,
     MONTH,
     REMOVED,
     Budget,
     Holding,
     add_removed,
-    day_of,
+    keep_holdings,
     set_aside,
     turn_to,
-    window_of,
+    window_in,
 )
 
 NOTE = "budget/"
@@ -68,7 +66,7 @@ class FolderBudgets:
         def put(there: dict[str, bytes]) -> tuple[_Changed, None]:
             before = _read(there).get(budget.name)
             if before is not None:
-                budget.window, budget.holdings = before.window, before.holdings
+                keep_holdings(budget, before)
             return _written(budget), None
 
         self._register.change(put)
@@ -130,7 +128,9 @@ class FolderBudgets:
         return found
 
     def _spent_nusd(self, job: str, budget: Budget) -> int | None:
-        return spent_nusd(self._folder, job, budget)
+        held = budget.holdings.get(job)
+        window = budget.window if held is None else window_in(budget, held)
+        return spent_nusd(self._folder, job, budget.period, window)
 
     def _dead(self, job: str) -> bool:
         """Return True if all work on a job ended with its process: it ran inline, and its lock is free."""
@@ -156,12 +156,10 @@ class SharedBudgets(FolderBudgets):
         self._own = ""
 
     def ask(self, asked: BudgetRequest) -> BudgetAnswer:
-        """See ``FolderBudgets.ask``; nothing is lent to a job whose day has not begun at the server."""
+        """See ``FolderBudgets.ask``."""
         if not self._register.read():
             return BudgetAnswer()
         asked = msgspec.structs.replace(asked, job=self._known(asked.job))
-        if asked.day > day_of(self._clock()):
-            return self._register.change(lambda there: self._none(there, asked))
         return self._register.change(lambda there: self._asked(there, asked)) if asked.new else super().ask(asked)
 
     def put(self, budget: Budget) -> None:
@@ -173,15 +171,6 @@ class SharedBudgets(FolderBudgets):
     def _known(self, job: str) -> str:
         self._own = self._own or f"{identity(self._folder)}:"
         return f"{self._own}{job}"
-
-    def _none(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
-        """Lend nothing: a clock ahead of the server's would begin the new day for all jobs."""
-        used = {MONTH: asked.month_nusd, DAY: asked.day_nusd}
-        found = budgets.covering(_read(there).values(), asked.labels)
-        slices = (
-            BudgetSlice(each.name, each.period, window_of(each.period, asked.day), used[each.period]) for each in found
-        )
-        return {}, BudgetAnswer(tuple(slices))
 
     def _asked(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
         if asked.new:  # the job of this name was removed before
@@ -237,7 +226,7 @@ class NoteBudgets:
         """See ``FolderBudgets.put``."""
         before = self.read().get(budget.name)
         if before is not None:
-            budget.window, budget.holdings = before.window, before.holdings
+            keep_holdings(budget, before)
         self._write(budget)
 
     def remove(self, name: str) -> None:
@@ -263,10 +252,10 @@ class NoteBudgets:
 # -- amounts from journals ------------------------------------------------------------------------------------------
 
 
-def spent_nusd(folder: StateFolder, job: str, budget: Budget) -> int | None:
-    """Return the nano-USD that a job has committed in a budget's window; None if its journal cannot be read.
+def spent_nusd(folder: StateFolder, job: str, period: str, window: int) -> int | None:
+    """Return the nano-USD that a job has committed in a window of its own time.
 
-    No process may run the job.
+    None if its journal cannot be read, or counts in a later window already. No process may run the job.
     """
     try:
         source = folder.journal(job)
@@ -279,20 +268,21 @@ def spent_nusd(folder: StateFolder, job: str, budget: Budget) -> int | None:
     if not blob:
         return 0
     ledger = decode_account(blob).ledger
-    if budget.period == MONTH:
-        return ledger.month_nusd if ledger.month == budget.window else 0
-    return ledger.day_nusd if ledger.day == budget.window else 0
+    now, used_nusd = (ledger.month, ledger.month_nusd) if period == MONTH else (ledger.day, ledger.day_nusd)
+    if now > window:
+        return None
+    return used_nusd if now == window else 0
 
 
 def opened(
     folder: StateFolder, budget: Budget, labels_of: Callable[[str], dict[str, str] | None], at_s: float
 ) -> Budget:
     """Return a new budget in the middle of its window, with holdings of the amounts that jobs have used already."""
-    turn_to(budget, window_of(budget.period, day_of(at_s)))
+    turn_to(budget, at_s)
     for job in folder.jobs():
         if (labels_of(job) or {}).get(budget.label) != budget.value:
             continue
-        if used_nusd := spent_nusd(folder, job, budget):
+        if used_nusd := spent_nusd(folder, job, budget.period, budget.window):
             budget.holdings[job] = Holding(used_nusd, used_nusd, over=True, heard_s=at_s)
     for bill in costs.bills(folder, float(DAY_S * budget.window))[0]:
         if bill.gone and bill.job not in budget.holdings and bill.labels.get(budget.label) == budget.value:

@@ -12,7 +12,7 @@ import msgspec
 from cortex.state.budget_slice import BudgetSlice
 from policies.estimates.price import usd_text
 from policies.failures.reset_time import format_time
-from policies.limits.slices import MONTH, SILENT_S, Budget, SliceRequest, day_of, lend, window_end_s, window_of
+from policies.limits.slices import MONTH, SILENT_S, SKEW_S, Budget, SliceRequest, day_of, lend, window_end_s, window_of
 
 REPORT_S = 5.0
 """Seconds between two stored updates of what a job has used, for observers and for jobs that wait for a part of it."""
@@ -24,7 +24,7 @@ class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     labels: dict[str, str]
     day: int
-    """The job's UTC day, counted from 1970-01-01."""
+    """The job's UTC day by its own time, counted from 1970-01-01."""
     day_nusd: int
     """Committed money of attempts begun on that day, in 1e-9 USD."""
     month_nusd: int
@@ -39,6 +39,8 @@ class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True if the job has ended."""
     new: bool = False
     """True if the job has never begun anything: a holding under its name belongs to a removed job."""
+    at_s: float = 0.0
+    """The job's time, in seconds since 1970; 0 in requests of earlier releases."""
 
 
 class BudgetAnswer(msgspec.Struct, frozen=True):
@@ -59,13 +61,19 @@ def covering(budgets: Iterable[Budget], labels: dict[str, str]) -> list[Budget]:
 
 
 def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswer:
-    """Request slices from these budgets, which all cover the job. Changes the budgets."""
+    """Request slices from these budgets, which all cover the job. Changes the budgets.
+
+    ``at_s``: time at the place that keeps the budgets.
+    """
+    far = asked.at_s > 0.0 and abs(asked.at_s - at_s) > SKEW_S
     slices, lines, again_s = [], [], 0.0
     for each in budgets:
         used_nusd = asked.month_nusd if each.period == MONTH else asked.day_nusd
         window = window_of(each.period, asked.day)
         holds_nusd = max(used_nusd, asked.holds.get(each.name, 0))
-        request = SliceRequest(asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over)
+        request = SliceRequest(
+            asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over, far
+        )
         lent = lend(each, request, at_s)
         slices.append(BudgetSlice(each.name, each.period, window, lent.upto_nusd))
         if lent.out:
@@ -87,7 +95,9 @@ def differs(before: Budget, after: Budget, job: str) -> bool:
     then, now = before.holdings.get(job), after.holdings.get(job)
     if then is None or now is None or before.window != after.window:
         return True
-    same = (then.held_nusd, then.lacks_nusd, then.over) == (now.held_nusd, now.lacks_nusd, now.over)
+    same = (then.held_nusd, then.lacks_nusd, then.over, then.window) == (
+        now.held_nusd, now.lacks_nusd, now.over, now.window,
+    )  # fmt: skip
     new = (then.used_nusd, then.open_nusd) != (now.used_nusd, now.open_nusd)
     return not same or now.heard_s - then.heard_s >= (REPORT_S if new else SILENT_S / 3)
 

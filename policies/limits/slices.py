@@ -5,7 +5,9 @@ was lent before: a slice. Slices are a part of what is left, so that they shrink
 continue to its end. An unused slice returns as soon as another job lacks money. An amount that was lent counts as used
 until the job reports, or its journal shows, that it is not, so the total is never exceeded, whichever process dies.
 
-All money is in 1e-9 USD. A window is named by the day on which it begins, counted from 1970-01-01 UTC.
+All money is in 1e-9 USD. A window is named by the day on which it begins, counted from 1970-01-01 UTC. The clock of
+the place that keeps a budget alone tells the window of the budget. A job counts what it commits in windows of its own
+time, which may be any other where the clock of a machine was set.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ MONTH: Final = "month"
 PERIODS: Final = (DAY, MONTH)
 SILENT_S: Final = 60.0
 """Seconds after which a job without a report counts as possibly dead; a live job reports more often."""
+SKEW_S: Final = 3_600.0
+"""Difference of two clocks above which one of them was set wrong, in seconds. Below it a job waits, at most as long,
+until both are in one window, so that no window is counted twice. Clocks under NTP differ by milliseconds, and ntpd
+stops at an offset of 1,000 s (https://www.ntp.org/documentation/4.2.8-series/ntpd/); a real-time clock that is read as
+local time is wrong by hours."""
 REMOVED: Final = "(removed)"
 """Name of the holding that keeps the use of removed jobs; no job can have this name."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -42,6 +49,8 @@ class Holding(msgspec.Struct):
     """True if the job has ended or was found dead: it holds nothing beyond what it has used."""
     heard_s: float = 0.0
     """Time of the job's latest report, in seconds since 1970."""
+    window: int = -1
+    """Window of the job's own time in which the amounts count; -1: that of the budget."""
 
     @property
     def counted_nusd(self) -> int:
@@ -68,6 +77,10 @@ class Budget(msgspec.Struct):
     """Window of `holdings`, named by its first day."""
     holdings: dict[str, Holding] = msgspec.field(default_factory=dict)
     """Holding of each job, by name."""
+    former_window: int = -1
+    """Window that was left last; -1: none."""
+    former: dict[str, Holding] = msgspec.field(default_factory=dict)
+    """Holdings of that window, for a clock that was set and is right again."""
 
     @property
     def name(self) -> str:
@@ -90,7 +103,7 @@ class SliceRequest(msgspec.Struct, frozen=True):
 
     job: str
     window: int
-    """Window in which the amounts count, by the job's clock."""
+    """Window in which the amounts count, by the job's time."""
     used_nusd: int
     """Amount committed in the window."""
     holds_nusd: int
@@ -101,6 +114,8 @@ class SliceRequest(msgspec.Struct, frozen=True):
     """Part of `used_nusd` that is reserved for calls in flight."""
     over: bool = False
     """True if the job has ended and will commit nothing more."""
+    far: bool = False
+    """True if the job's time differs by more than `SKEW_S` from the clock of the budget."""
 
 
 class SliceAnswer(msgspec.Struct, frozen=True):
@@ -132,10 +147,43 @@ def window_end_s(period: str, window: int) -> float:
     return float((after.toordinal() - _EPOCH) * DAY_S)
 
 
-def turn_to(budget: Budget, window: int) -> None:
-    """Begin a new window with no holdings, if `window` is later: amounts left in the old window expire."""
-    if window > budget.window:
-        budget.window, budget.holdings = window, {}
+def turn_to(budget: Budget, at_s: float) -> None:
+    """Set the window of a budget to the one of this time, by the clock of the place that keeps the budget.
+
+    A later window begins with no holdings: amounts left in the old window expire. A window that lies ahead by more than
+    `SKEW_S` was begun by a clock that is right again, or the clock is wrong now: the budget goes back and keeps its
+    holdings. A window that is entered again also has the holdings with which it was left. A budget of another period
+    than a day or a month has one window.
+    """
+    if budget.period not in PERIODS:
+        return
+    window, before = window_of(budget.period, day_of(at_s)), budget.window
+    back = DAY_S * before - at_s > SKEW_S
+    if window == before or (window < before and not back):
+        return
+    left, found = budget.holdings, dict[str, Holding]()
+    if back:
+        for job, each in left.items():
+            found[job] = msgspec.structs.replace(each, window=window_in(budget, each))
+    returns, former = budget.former_window == window, budget.former
+    budget.window, budget.holdings = window, found
+    budget.former_window, budget.former = (-1, {}) if returns else (before, left)
+    for job, each in former.items() if returns else ():
+        each.window = window_in(budget, each)
+        now = found.setdefault(job, each)
+        if now is not each and (job == REMOVED or now.window != each.window):
+            add_removed(budget, each.counted_nusd)
+
+
+def keep_holdings(budget: Budget, before: Budget) -> None:
+    """Give a budget that is set anew the windows and holdings that it had."""
+    budget.window, budget.holdings = before.window, before.holdings
+    budget.former_window, budget.former = before.former_window, before.former
+
+
+def window_in(budget: Budget, holding: Holding) -> int:
+    """Return the window of the job's own time in which a holding counts."""
+    return budget.window if holding.window < 0 else holding.window
 
 
 def set_aside(budget: Budget, job: str) -> None:
@@ -154,16 +202,19 @@ def add_removed(budget: Budget, nusd: int) -> None:
 
 def lend(budget: Budget, request: SliceRequest, at_s: float) -> SliceAnswer:
     """Take in a job's report and return what the job may commit. Save the changed budget before the job gets the
-    answer.
+    answer. ``at_s``: time at the place that keeps the budget, in seconds since 1970.
 
     A job that lacks money gets the lacking amount, or a fair part of what is left if that is more. A job that would
     soon lack money is given more ahead. If other jobs lack money, or the budget was lowered, what a job does not use
     returns.
     """
-    turn_to(budget, request.window)
-    if request.window < budget.window:
-        return SliceAnswer(request.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
+    turn_to(budget, at_s)
+    if request.window != budget.window and not request.far:
+        return SliceAnswer(request.used_nusd)  # near midnight: wait until both clocks are in one window
+    if (own := budget.holdings.get(request.job)) is not None and window_in(budget, own) != request.window:
+        set_aside(budget, request.job)  # the job counts from 0 again; its earlier amounts stay used in this window
     own = budget.holdings.setdefault(request.job, Holding())
+    own.window = request.window
     own.used_nusd, own.held_nusd, own.lacks_nusd = request.used_nusd, request.holds_nusd, 0
     own.over, own.heard_s, own.open_nusd = request.over, at_s, request.open_nusd
     if request.over:

@@ -28,8 +28,8 @@ MIDNIGHT_S = 20_000.0 * DAY_S
 class Job:
     """One K, as its channel and its allowance hold it."""
 
-    def __init__(self, name: str, town: Town) -> None:
-        self.name, self.town = name, town
+    def __init__(self, name: str, town: Town, ahead_s: float = 0.0) -> None:
+        self.name, self.town, self.ahead_s = name, town, ahead_s
         texts = tuple(f"text {n}" for n in range(80))
         self.stage = Stage(
             Flat(texts=texts),
@@ -49,8 +49,13 @@ class Job:
     def k(self) -> Any:
         return self.stage.k
 
+    @property
+    def at_s(self) -> float:
+        """The job's own time."""
+        return self.town.at_s + self.ahead_s
+
     def turn(self, *happened: events.Event) -> None:
-        out = self.stage.turn(*happened, at_s=self.town.at_s)
+        out = self.stage.turn(*happened, at_s=self.at_s)
         for call in (each for each in out if isinstance(each, commands.Call)):
             self.calls.append(call)
             flight = next(f for f in self.k.flights.values() if (f.goal, f.attempt) == (call.goal, call.attempt))
@@ -61,13 +66,13 @@ class Job:
         """As ``actors.channel.leases.budget_client`` does it; the answer may be lost, never late."""
         k = self.k
         ledger = k.ledger.__class__(**{n: getattr(k.ledger, n) for n in k.ledger.__struct_fields__})
-        ledger.turn_to(self.town.at_s)
+        ledger.turn_to(self.at_s)
         held = k.purse.slices if k.purse is not None else ()
         asked = BudgetRequest(
             job=self.name, labels={"team": "a"}, day=ledger.day, day_nusd=ledger.day_nusd, month_nusd=ledger.month_nusd,
             holds={each.budget: each.upto_nusd for each in held if each.window == ledger.day},
             lacks_nusd=k.purse.lacks_nusd if k.purse is not None else 0, over=over,
-            open_nusd=budget_slices.open_nusd(k),
+            open_nusd=budget_slices.open_nusd(k), at_s=self.at_s,
         )  # fmt: skip
         answer = budgets.ask([self.town.budget], asked, self.town.at_s)
         if not lost and not over:
@@ -90,7 +95,7 @@ class Job:
 class Town:
     """Jobs under one budget, and the truth about them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ahead_s: tuple[float, ...] = (0.0, 0.0, 0.0)) -> None:
         self.chance = Random(seed)
         self.at_s = MIDNIGHT_S - 30
         self.budget = Budget("team", "a", slices.DAY, CAP)
@@ -98,7 +103,7 @@ class Town:
         """By attempt: the day on which it was begun, and what it cost, or may cost while nobody knows."""
         self.most: dict[int, int] = {}
         """By day: the greatest cap of that day."""
-        self.jobs = [Job(f"j{n}", self) for n in range(3)]
+        self.jobs = [Job(f"j{n}", self, by_s) for n, by_s in enumerate(ahead_s)]
 
     def doubt(self) -> None:
         day = day_of(self.at_s)
@@ -135,7 +140,9 @@ class Town:
         held = self.budget.holdings.get(job.name)
         if held is not None:
             ledger = job.k.ledger
-            held.held_nusd = held.used_nusd = ledger.day_nusd if ledger.day == self.budget.window else 0
+            if ledger.day > (window := slices.window_in(self.budget, held)):
+                return
+            held.held_nusd = held.used_nusd = ledger.day_nusd if ledger.day == window else 0
             held.over = True
 
 
@@ -144,6 +151,15 @@ def test_the_budget_holds_whatever_dies_and_whoever_raises_it(seed):
     town = Town(seed)
     town.live(160)
     assert len({day for day, _ in town.spent.values()}) == 2, "no midnight in it"
+
+
+@pytest.mark.parametrize("by_s", [DAY_S, -DAY_S, 7 * 3_600, -7 * 3_600, 366 * DAY_S, -19_000 * DAY_S])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_budget_holds_where_clocks_were_set_and_lends_to_every_job(by_s, seed):
+    """A day is one of the clock that the budget has; the jobs' own times may be any others."""
+    town = Town(seed, (0.0, by_s, by_s + 7_300))
+    town.live(240)
+    assert all(each.k.ledger.attempts for each in town.jobs), "a job waited for the clock of another"
 
 
 def test_all_of_it_is_used():

@@ -73,12 +73,16 @@ class BudgetClient:
         self._new = False
         """True if the job has never begun anything, and no budget store has taken its first request yet."""
         self._parent: ParentClient | None = None
+        self._now_s: Callable[[], float] = runtime.now_s
+        """The job's clock; until it is known, that of the machine."""
 
-    async def first(self, terms: JobTerms, journal: Journal) -> list[events.Event]:
+    async def first(self, terms: JobTerms, journal: Journal, now_s: Callable[[], float]) -> list[events.Event]:
         """Return the events for the first turn of this incarnation, with the slices that the job may commit.
 
-        Raises ``StoreError`` if a budget covers the job and no price is known.
+        ``now_s``: the job's clock, by which K counts its days; the machine's clock may be set. Raises ``StoreError`` if
+        a budget covers the job and no price is known.
         """
+        self._now_s = now_s
         self._parent = ParentClient(self._job, self._runtime) if terms.shard else None
         if not self._covered(terms):
             return []
@@ -87,7 +91,7 @@ class BudgetClient:
         if self._parent is not None:
             report = ShardReport(journal.epoch, self._parent.next(), ledger)
             self._parent.lent = await self._parent.ask(report)  # before anything is begun
-        ledger.turn_to(self._runtime.now_s())
+        ledger.turn_to(now_s())
         self._new = not account
         answer = await self._ask(self._asked(terms, ledger, ()))
         # a budget that could not be asked still bounds the job: no call is begun until it was asked
@@ -198,14 +202,15 @@ class BudgetClient:
     def _asked(
         self, terms: JobTerms, ledger: Ledger, slices: tuple[BudgetSlice, ...], lacks_nusd: int = 0
     ) -> BudgetRequest:
-        day = day_at(self._runtime.now_s(), ledger.day)
+        at_s = self._now_s()
+        day = day_at(at_s, ledger.day)
         now = msgspec.structs.replace(ledger)  # a copy: K's own ledger advances with its turns only
         now.turn_to(86_400.0 * day)
         own = [each for each in slices if each.period in PERIODS]
         holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
         return BudgetRequest(
             job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
-            holds=holds, lacks_nusd=lacks_nusd, new=self._new,
+            holds=holds, lacks_nusd=lacks_nusd, new=self._new, at_s=at_s,
         )  # fmt: skip
 
     async def _ask(self, asked: BudgetRequest) -> BudgetAnswer | None:

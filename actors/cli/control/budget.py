@@ -26,7 +26,7 @@ from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.ports.runtime import Peer
 from cortex.values.limits import Limits
 from policies.estimates.price import usd, usd_text
-from policies.limits.slices import Budget, day_of, turn_to, window_end_s, window_of
+from policies.limits.slices import Budget, turn_to, window_end_s
 
 _budgets_decoder = msgspec.msgpack.Decoder(dict[str, Budget])
 
@@ -145,7 +145,7 @@ def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: 
 def _facts(budget: Budget) -> dict[str, Any]:
     """Return a budget as plain facts. ``spent_usd``: known, assumed and reserved costs, as the jobs last reported.
     ``lent_usd``: further money that jobs may spend without asking again."""
-    turn_to(budget, window_of(budget.period, day_of(time.time())))
+    turn_to(budget, time.time())
     spent_nusd = sum(each.used_nusd for each in budget.holdings.values())
     counted_nusd = budget.counted_nusd
     return {

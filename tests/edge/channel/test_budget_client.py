@@ -76,7 +76,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
             begun.set()
 
     allowance = BudgetClient("j", "nowhere", runtime, lambda: stage.k, put)
-    first = await allowance.first(opening, runtime)
+    first = await allowance.first(opening, runtime, runtime.now_s)
     stage = Stage(Flat(texts=("a", "b")), permits=0, opened=events.Opened(opening, 1))
     stage.turn(*first, at_s=runtime.now_s())
     stage.turn(events.PermitsGranted(8))

@@ -12,12 +12,15 @@ import pytest
 from actors.channel.job_clock import JobClock, KeptClock, base_at
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
+from actors.limits.budgets import FolderBudgets
 from actors.maintenance import offline_edits
 from actors.runtime.inline import InlineRuntime
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
+from policies.limits.slices import Budget, day_of
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, reply, rows
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.state_machine_harness import PRICE
 
 DAY_S, YEAR_S = 86_400.0, 365 * 86_400.0
 NOW_S = 1_790_000_000.0
@@ -145,6 +148,34 @@ def test_a_deadline_is_a_date_of_the_machine(tmp_path: Path, step_s: float, ends
         return done.facts["outcome"]
 
     assert virtually(run()) == ("partial" if ends else "complete")
+
+
+@pytest.mark.parametrize("step_s", [-YEAR_S, DAY_S])
+def test_a_budget_lends_whatever_the_clock_was_set_to_and_once_it_is_right_again(tmp_path: Path, step_s: float) -> None:
+    """Two jobs: one is begun before, one while the clock is wrong. Each goes on then, and after it."""
+    books = FolderBudgets(StateFolder(tmp_path).prepare(), lambda: NOW_S)
+    books.put(Budget("team", "a", "day", 10**9))
+
+    async def run(job: str, up_s: float, step_s: float, ends: bool = True) -> object:
+        machine, model = Machine(up_s=up_s), FunctionModel(pause_s=1.0)
+        machine.set_s = up_s + step_s
+        one = Run(
+            tmp_path, model, source=ListSource(rows(8)), runtime=machine, job=job, price=PRICE, labels={"team": "a"},
+            fresh=True, limits=Limits(output_tokens_max=8, concurrency=2),
+        )  # fmt: skip
+        if not ends:
+            return await one.crash_after(lambda: len(model.asked) > 2)
+        async with asyncio.timeout(600):
+            return (await one.to_end()).facts["outcome"]
+
+    virtually(run("before", 100.0, 0.0, ends=False))
+    virtually(run("meanwhile", 200.0, step_s, ends=False))
+    assert virtually(run("before", 300.0, step_s)) == "complete"
+    assert virtually(run("meanwhile", 400.0, 0.0)) == "complete"
+    assert virtually(run("after", 500.0, 0.0)) == "complete"
+    (budget,) = books.read().values()
+    assert budget.window == day_of(NOW_S)
+    assert set(budget.holdings) == {"before", "meanwhile", "after"}
 
 
 async def test_a_turn_of_a_machine_whose_clock_is_not_set_costs_no_byte(tmp_path: Path) -> None:

@@ -158,14 +158,14 @@ class Run:
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
         sink: ListSink | None = None, job: str = "j", limits: Limits = LIMITS, price: Price | None = None,
         fresh: bool = False, branches: int = 1, window: int = 200_000, telemetry: Telemetry | None = None,
-        runtime: InlineRuntime | None = None, keeps_text: bool = True,
+        runtime: InlineRuntime | None = None, keeps_text: bool = True, labels: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = loader.place_of(type(program)), params_of(program)
         self.runtime = runtime or InlineRuntime(branches=branches, telemetry=telemetry)
         terms = JobTerms(
             job=job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params), fresh=fresh,
-            keeps_text=keeps_text,
+            keeps_text=keeps_text, labels=labels or {},
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,
             streams=source is not None and not isinstance(program, Shards),
         )  # fmt: skip
