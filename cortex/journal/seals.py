@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 _SEAL = struct.Struct(">II")
 _START = struct.Struct(">QI")
@@ -22,6 +25,10 @@ SEAL_BYTES = _SEAL.size
 _MARK = b"\xc1sum"
 """Bytes between a small value and its checksum. JSON text holds no 0xC1, MessagePack none outside of binary values and
 numbers, so a value that was written before there were checksums ends like this by a chance of 1 in 2^32 at most."""
+SET = ""
+"""Name of the row that lists all small values of a kind with their checksums: without it a lost row, or a page of which
+a flipped bit makes an empty one, would be values that were never set."""
+_LOST = "the list of its values"
 SNAPSHOT, PIECE = 0x736E6170, 0x70696563
 """In place of the checksum before: records that belong to no chain, "snap" and "piec"."""
 
@@ -74,6 +81,40 @@ def opened_value(name: str, stored: bytes) -> bytes:
     if right != (mark == _MARK):
         raise BadSeal
     return value if right else stored
+
+
+def sealed_set(values: Mapping[str, bytes]) -> bytes:
+    """Return the row ``SET`` of these small values."""
+    digests = {name: fact_digest(name, values[name]) for name in sorted(values)}
+    return sealed_value(SET, msgspec.msgpack.encode(digests))
+
+
+def opened_set(rows: Iterable[tuple[object, object]], listed: bool) -> dict[str, bytes]:
+    """Return the small values of all rows of a kind, by name. Raises ``BadSeal``, with the name of the row, for a value
+    that was changed, lost or added.
+
+    ``listed``: the row ``SET`` is known to have been written. Rows of an earlier release, which has none, are read
+    without it.
+    """
+    found = dict[str, bytes]()
+    for name, stored in rows:
+        try:
+            found[name] = opened_value(name, stored)  # type: ignore[arg-type,index]
+        except (BadSeal, TypeError):
+            raise BadSeal(repr(name)) from None
+    blob = found.pop(SET, None)
+    if blob is None:
+        if listed:
+            raise BadSeal(_LOST)
+        return found
+    try:
+        digests = msgspec.msgpack.decode(blob, type=dict[str, int])
+    except msgspec.MsgspecError:
+        raise BadSeal(_LOST) from None
+    for name in digests.keys() | found.keys():
+        if name not in found or fact_digest(name, found[name]) != digests.get(name):
+            raise BadSeal(repr(name))
+    return found
 
 
 def _value_digest(name: str, value: bytes) -> bytes:

@@ -10,7 +10,7 @@ import psycopg
 
 from actors.journal.journal import StoreError
 from actors.journal.postgres.connection import DatabaseConnection, ran
-from cortex.journal.seals import BadSeal, opened_value, sealed_value
+from cortex.journal.seals import SET, BadSeal, opened_set, sealed_set, sealed_value
 
 T = TypeVar("T")
 
@@ -38,15 +38,14 @@ class DatabaseKeyValues:
             return self._opened(link.rows(_READ, (self._kind,)))
 
     def _opened(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, bytes]:
-        """Return the values of rows of the table. Raises ``StoreError`` for one that was changed on the disk."""
-        found = {}
-        for name, value in rows:
-            try:
-                found[str(name)] = opened_value(str(name), bytes(value))
-            except BadSeal:
-                what = f"the {self._kind} of the database are damaged at {str(name)!r}"
-                raise StoreError(f"{what}: restore the table cortex_notes from a backup, or remove this row") from None
-        return found
+        """Return the values of rows of the table. Raises ``StoreError`` if one was changed or lost."""
+        try:
+            return opened_set(((str(name), bytes(value)) for name, value in rows), listed=False)
+        except BadSeal as error:
+            what = f"the {self._kind} of the database are damaged at {error}"
+            raise StoreError(
+                f"{what}: restore the table cortex_notes from a backup, or delete its rows of kind {self._kind!r}"
+            ) from None
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
         """Apply ``how`` in one transaction."""
@@ -66,13 +65,17 @@ class DatabaseKeyValues:
             ran(connection, _ALONE, (self._kind,))
             at_s = float(ran(connection, _NOW).fetchall()[0][0])
             there = self._opened(ran(connection, _READ, (self._kind,)).fetchall())
-            changed, answer = how(there, at_s)
+            changed, answer = how(dict(there), at_s)
             for name, value in changed.items():
                 given = (self._kind, name)
                 if value is None:
+                    there.pop(name, None)
                     ran(connection, _DROP, given)
                 else:
+                    there[name] = value
                     ran(connection, _PUT, (*given, sealed_value(name, value)))
+            if changed:
+                ran(connection, _PUT, (self._kind, SET, sealed_set(there)))
             return answer
 
         with contextlib.closing(self._linked()) as link:
