@@ -40,6 +40,8 @@ _log = logging.getLogger("cortex.journal")
 
 MISSING_MAX = 1_000
 """Missing turns that are named one by one, at most."""
+NAME = "job"
+"""Fact: name of the job whose journal it is."""
 READS = 3
 """Attempts to read a snapshot whose pieces are removed meanwhile: its writer has then written a newer one."""
 
@@ -80,6 +82,7 @@ class Journal:
             raise self._damaged(0, "its facts have lost their checksums")
         self._head = int(self.meta("head") or 0)
         """Turn that a job ended with: it must be there."""
+        self._see_whose()
 
     def _last(self) -> int:
         return max(self._storage.last(), self.dropped())
@@ -104,6 +107,24 @@ class Journal:
                 f"job {self.job} was written by {'a newer' if newer else 'an older'} release (journal format "
                 f"{int(found)}, this one reads {reads}): {do}"
             )
+
+    def _see_whose(self) -> None:
+        """Raise ``Damaged`` for the journal of another job, by its fact ``job``, or by the opening if it has none."""
+        named = self.meta(NAME)
+        found = named.decode(errors="replace") if named is not None else self._opened_as()
+        if found and found != self.job:
+            self.close()
+            raise self._damaged(0, f"its journal is that of the job {found!r}")
+
+    def _opened_as(self) -> str:
+        """Return the job's name in the turn that last opened it; empty if there is none that can be read."""
+        opened_at = self.opened_at()
+        try:
+            record = next(self._storage.turns(opened_at, opened_at + 1), None)
+            terms = codec.opening(codec.decode_turn(self._bare(*record)[0])) if record is not None else None
+        except (StoreError, msgspec.MsgspecError, UnicodeDecodeError):
+            terms = None  # whoever reads the turn is told
+        return terms.job if terms is not None else ""
 
     @property
     def seq(self) -> int:
@@ -153,6 +174,8 @@ class Journal:
         self._own = self._checksum_of_last()
         if self.meta("format") != b"%d" % codec.FORMAT:
             self.set_meta("format", b"%d" % codec.FORMAT)
+        if self.meta(NAME) is None:
+            self.set_meta(NAME, self.job.encode())
         return self.epoch
 
     def newest_epoch(self) -> int:

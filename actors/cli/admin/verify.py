@@ -11,8 +11,10 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.text_table import bounded_line
+from actors.history import costs
 from actors.history.catalog import in_use_message
-from actors.journal.journal import Damaged, JobHeld, StateFolder, StoreError
+from actors.journal.journal import Damaged, JobHeld, Journal, StateFolder, StoreError
+from cortex.state import events
 
 NAMED_MAX = 5
 """Damaged turns that a line names; the others are counted."""
@@ -29,6 +31,7 @@ def verify(job: str, cut: bool, options: Options) -> int:
         except JobHeld:
             raise StoreError(in_use_message(folder, job)) from None
     found = [_verified(folder, name) for name in _names(folder, job)]
+    found += [_missing(folder, each["job"], name) for each in found for name in each.pop("missing")]
     if options.as_json:
         whole = all(each["whole"] for each in found)
         print(msgspec.json.encode({"job": job, "whole": whole, "journals": found}).decode())
@@ -47,6 +50,7 @@ def _names(folder: StateFolder, job: str) -> list[str]:
 def _verified(folder: StateFolder, name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "job": name, "whole": False, "turns": 0, "unsealed": 0, "damaged_turns": [], "damaged_snapshots": [], "why": "",
+        "missing": [],
     }  # fmt: skip
     try:
         with closing(folder.journal(name, forgotten_too=True)) as source:
@@ -59,10 +63,41 @@ def _verified(folder: StateFolder, name: str) -> dict[str, Any]:
                     facts["damaged_turns" if kind == "turn" else "damaged_snapshots"].append(number)
             if facts["damaged_turns"]:
                 facts["why"] = str(source.damaged(facts["damaged_turns"][0]))
+            else:
+                facts["missing"] = [each for each in _children(source) if not folder.has(each)]
     except Damaged as error:
         facts["why"] = str(error)
     facts["whole"] = not (facts["why"] or facts["damaged_snapshots"])
     return facts
+
+
+def _children(source: Journal) -> list[str]:
+    """Return the names of the child jobs that certainly have had a journal: one began that reported as a shard, was
+    billed, or ended without a failure."""
+    found = set[int]()
+    # the earlier turns of a fork are those of another job
+    after = max(int(source.meta(costs.OWN) or 0), source.opened_at())
+    for tag in (b"reported", b"returned"):
+        for _, turn in source.turns_with((tag,), after):
+            for event in (event for batch in turn.batches for event in batch):
+                match event:
+                    case events.ShardReported():
+                        found.add(event.goal)
+                    case events.ChildJobEnded():
+                        if event.report or not event.failure or event.input_tokens or event.assumed_tokens:
+                            found.add(event.goal)
+    return [f"{source.job}~{goal}" for goal in sorted(found)]
+
+
+def _missing(folder: StateFolder, parent: str, name: str) -> dict[str, Any]:
+    why = (
+        f"job {parent} is damaged: the journal of its child job {name} is missing; bring back a backup of its state "
+        f"folder {folder.address}"
+    )
+    return {
+        "job": name, "whole": False, "turns": 0, "unsealed": 0, "damaged_turns": [], "damaged_snapshots": [],
+        "why": why,
+    }  # fmt: skip
 
 
 def _line(facts: dict[str, Any]) -> str:
