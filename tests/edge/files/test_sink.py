@@ -202,6 +202,19 @@ def test_what_a_crash_left_unwritten_is_cut_off(tmp_path, holes):
     assert path.read_bytes() == b"1\n2\n"
 
 
+@pytest.mark.parametrize(("name", "kept"), [("out.jsonl", 3), ("out.jsonl.gz", 0)])
+def test_a_resume_counts_rows_and_only_gzip_compares_their_bytes(tmp_path, name, kept):
+    path = tmp_path / name
+    made = opened(path)
+    made.write([b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}'])
+    rows, size_bytes = made.flush()
+    made.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[size_bytes // 2] ^= 1
+    path.write_bytes(damaged)
+    assert FileSink(str(path)).open(rows, size_bytes, own=True) == kept
+
+
 def test_a_damaged_member_and_all_after_it_are_cut_off(tmp_path):
     path = tmp_path / "out.gz"
     members = [gzip.compress(b"%d\n" % number * 9) for number in range(4)]
