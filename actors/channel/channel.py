@@ -246,10 +246,10 @@ class Channel:
         return await self._intake.room(enough, least, wait_s)
 
     async def written(
-        self, rows: int, size_bytes: int, parts: tuple[int, ...] = (), edition: int | None = None
+        self, rows: int, size_bytes: int, parts: tuple[int, ...] = (), edition: int | None = None, checksum: int = -1
     ) -> None:  # fmt: skip
         """Record that the sink holds this many results of this edition on disk (``RowIntake.written``)."""
-        await self._intake.written(rows, size_bytes, parts, edition)
+        await self._intake.written(rows, size_bytes, parts, edition, checksum)
 
     async def shard(self, goal: int, report: bytes) -> bytes:
         """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""

@@ -44,13 +44,15 @@ class RowIntake:
         """Wait for room, and return how many more rows are wanted (see ``actors.channel.backpressure``)."""
         return await self.backpressure.room(enough, least, wait_s)
 
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...], edition: int | None = None) -> None:
-        """Record that the sink holds this many results on disk; ``parts`` counts them per shard.
+    async def written(
+        self, rows: int, size_bytes: int, parts: tuple[int, ...], edition: int | None = None, checksum: int = -1
+    ) -> None:  # fmt: skip
+        """Record that the sink holds this many results on disk, with this CRC-32; ``parts`` counts them per shard.
 
         ``edition``: ``State.edition`` of the list that was written; None: not known. A late message about a list from
         which a retry has taken rows says nothing: the driver would keep the old results of these rows.
         """
         if edition is not None and edition != self._state().edition:
             return
-        event = events.ResultsWritten(rows, size_bytes, tuple(parts))
+        event = events.ResultsWritten(rows, size_bytes, tuple(parts), checksum)
         await self._put(codec.encode_batch([event]), 1, (event,))

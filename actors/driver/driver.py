@@ -131,7 +131,7 @@ class Driver:
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
-            reported = lambda *written: self._ask("written", *written, self._edition)  # noqa: E731
+            reported = lambda *written: self._ask("written", *written, self._edition, self._checksum())  # noqa: E731
             steering = DriverHooks(self._over, self.refresh, reported)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
@@ -240,10 +240,16 @@ class Driver:
         if self._sink is None:
             return int(self._facts["results"])
         number, self._edition = int(self._facts["results_written"]), int(self._facts["reopened"])
+        if hasattr(self._sink, "checksum"):
+            self._sink.checksum = int(self._facts.get("checksum_written", -1))
         rows = self._sink.open(number, self._facts["bytes_written"], self._own)
         if self._dealing is None or self._dealing.start_at(rows, number, getattr(self._sink, "has", rows)) == rows:
             return rows
         return self._sink.open(0, 0, self._own)
+
+    def _checksum(self) -> int:
+        """Return the CRC-32 of what the sink has on disk; -1 for a sink that keeps none."""
+        return int(getattr(self._sink, "checksum", -1))
 
     async def _feed(self) -> None:
         """Read ahead of the channel, a window at a time."""
@@ -295,7 +301,7 @@ class Driver:
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
                 with contextlib.suppress(StoreError):  # a broken journal is reported by the status; the file is whole
-                    await self._ask("written", rows, size_bytes, (), self._edition)
+                    await self._ask("written", rows, size_bytes, (), self._edition, self._checksum())
                 unwritten, flushed_s = 0, loop.time()
             if over and await self._seal(results):
                 await self.refresh()

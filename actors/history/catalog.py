@@ -210,7 +210,7 @@ def _take_event(k: State, event: events.Event) -> None:
         tally.rows_read += sum(row.place < 0 for row in event.rows)
         tally.rows_refused += sum(row.place < 0 and bool(row.refusal) for row in event.rows)
     elif isinstance(event, events.ResultsWritten):
-        k.written_rows, k.written_bytes = event.rows, event.size_bytes
+        k.written_rows, k.written_bytes, k.written_checksum = event.rows, event.size_bytes, event.checksum
     elif isinstance(event, events.LimitsSet):
         k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
     elif isinstance(event, events.PermitsGranted) and 0 <= event.route < len(k.shares):

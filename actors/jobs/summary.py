@@ -80,6 +80,7 @@ def summary(k: State) -> dict[str, Any]:
         "reopened": k.edition,
         "results_written": k.written_rows,
         "bytes_written": k.written_bytes,
+        "checksum_written": k.written_checksum,
         "position": k.position,
         "source_ended": k.source_ended,
         "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,

@@ -189,7 +189,10 @@ def copy_results(
             reader.close()
         sink.close()
     if own and written != (rows, size_bytes):
-        amend(folder, job, lambda epoch, k: [events.ResultsWritten(written[0], written[1], _parts(folder, job))])
+        checksum = getattr(sink, "checksum", -1)
+        amend(folder, job, lambda epoch, k: [
+            events.ResultsWritten(written[0], written[1], _parts(folder, job), checksum)
+        ])
     return int(written[0])
 
 

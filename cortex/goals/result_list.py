@@ -134,7 +134,7 @@ def withdraw(k: State) -> None:
         k.tally.failed -= 1
         _uncount(k, kind)
     if k.written_rows > k.emitted:
-        k.written_rows = k.written_bytes = 0
+        k.written_rows, k.written_bytes, k.written_checksum = 0, 0, -1
 
 
 def _uncount(k: State, kind: str, count: int = 1) -> None:
@@ -193,6 +193,7 @@ def take_back(k: State, event: RowsReopened, out: Out) -> None:
     else:
         k.emitted = kept
     k.written_rows, k.written_bytes = event.written
+    k.written_checksum = -1
 
 
 def _withdraw_these(k: State, kinds: dict[str, str]) -> None:

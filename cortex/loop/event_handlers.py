@@ -149,7 +149,7 @@ def _take_settled(k: State, program: Program, settled: Any, out: Out) -> None:
 
 
 def _written(k: State, program: Program, event: events.ResultsWritten, out: Out) -> None:
-    k.written_rows, k.written_bytes = event.rows, event.size_bytes
+    k.written_rows, k.written_bytes, k.written_checksum = event.rows, event.size_bytes, event.checksum
     shards.written(k, event.parts)
 
 

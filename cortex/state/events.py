@@ -209,6 +209,8 @@ class ResultsWritten(_Event, frozen=True, tag="written"):
     size_bytes: int
     parts: tuple[int, ...] = ()
     """Number of results of each shard among them."""
+    checksum: int = -1
+    """CRC-32 of these bytes; -1: not known."""
 
 
 class LimitsSet(_Event, frozen=True, tag="limits_set"):

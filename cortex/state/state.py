@@ -301,6 +301,8 @@ class State(msgspec.Struct, dict=True):
     cancelled: dict[int, CancelledBatch] = msgspec.field(default_factory=dict)
     """Message batches that were cancelled at the end of a complete job, by number, until failed rows are opened again:
     their results are read then. They hold at most the attempts that were in flight at the end."""
+    written_checksum: int = -1
+    """CRC-32 of the results in the sink; -1: not known."""
 
     def __post_init__(self) -> None:
         if not self.shares:

@@ -154,6 +154,7 @@ def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
         if sink.there() and not sink.holds(k.written_rows):
             raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away, or give --overwrite")
         return
+    sink.checksum = k.written_checksum
     try:
         sink.open(k.written_rows, k.written_bytes, True)
     finally:

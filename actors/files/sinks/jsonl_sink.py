@@ -24,7 +24,7 @@ from actors.files.errors import SinkClosed, SinkError, SinkFailed, SinkFull
 from actors.files.local.new_files import is_dangling
 from actors.files.local.os_errors import FULL, told
 from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
-from actors.files.sinks.results_recovery import GZIP_BITS, held
+from actors.files.sinks.results_recovery import GZIP_BITS, checksum_of, held
 from cortex.values.display import printable
 
 GZIP_LEVEL: Final = 6
@@ -73,6 +73,11 @@ class FileSink:
         self._place: _Target | None = None
         self._rows = self._size_bytes = 0
         self._flushed = (0, 0)
+        self._sum = 0
+        """CRC-32 of all bytes up to here, in a file that can be cut back."""
+        self.checksum = -1
+        """CRC-32 of the bytes of the last flush. Before ``open``: that of the bytes that the journal records. -1: not
+        known."""
 
     @property
     def cuts_back(self) -> bool:
@@ -125,7 +130,7 @@ class FileSink:
         else:
             rows = self._open_file(rows, size_bytes, own)
         self._rows = rows
-        self._flushed = (rows, self._size_bytes)
+        self._flushed, self.checksum = (rows, self._size_bytes), self._sum if self.cuts_back else -1
         return rows
 
     def _open_file(self, rows: int, size_bytes: int, own: bool) -> int:
@@ -142,11 +147,17 @@ class FileSink:
             if not _locked(fd):
                 raise SinkError(f"{self.name} is being written by another run: name another output")
             found = held(fd, rows, size_bytes, self._packs) if own else (0, 0)
+            if found is not None:
+                self._sum = checksum_of(fd, found[1])
+                if size_bytes and found == (rows, size_bytes) and self.checksum not in (-1, self._sum):
+                    found = None  # a row was edited, or changed on the disk
             if found is None and not self._overwrite:
                 raise SinkError(
                     f"{self.name} is not as this job left it ({rows} rows in its first {size_bytes} bytes): move it "
                     "away to have all results written anew, or give --overwrite"
                 )
+            if found is None:
+                self._sum = 0
             rows, self._size_bytes = found or (0, 0)
             disk.cut(self._size_bytes)
         except OSError as error:
@@ -182,6 +193,7 @@ class FileSink:
                 "journal; resume to have them written again"
             )
         self._flushed = self._rows, self._size_bytes
+        self.checksum = self._sum if self.cuts_back else -1
         return self._flushed
 
     def close(self) -> None:
@@ -248,6 +260,7 @@ class FileSink:
         except OSError as error:
             raise self._failed(error) from None
         self._size_bytes += len(some)
+        self._sum = zlib.crc32(some, self._sum)
 
     def _opened(self) -> _Target:
         if self._place is None:
@@ -262,6 +275,7 @@ class FileSink:
         with contextlib.suppress(OSError):
             self._opened().cut(self._flushed[1])
             self._rows, self._size_bytes = self._flushed
+            self._sum = max(0, self.checksum)
         if isinstance(error, BrokenPipeError):
             return SinkClosed(f"{self.name} was closed by its reader")
         if error.errno in FULL:

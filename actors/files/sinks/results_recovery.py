@@ -41,6 +41,15 @@ def held(fd: int, rows: int, size_bytes: int, packed: bool) -> tuple[int, int] |
     return (found.rows, found.size_bytes) if found.torn else (0, 0)
 
 
+def checksum_of(fd: int, size_bytes: int) -> int:
+    """Return the CRC-32 of the first `size_bytes` of a file. Raises OSError."""
+    at = found = 0
+    while at < size_bytes and (some := os.pread(fd, min(READ_BYTES, size_bytes - at), at)):
+        found = zlib.crc32(some, found)
+        at += len(some)
+    return found
+
+
 def _lines(fd: int, end: int, short: bool) -> _CompleteRows:
     """Return the whole lines. A crash leaves NUL bytes in place of an unwritten block; JSON contains none."""
     found = _CompleteRows()

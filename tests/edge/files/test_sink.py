@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -202,17 +203,38 @@ def test_what_a_crash_left_unwritten_is_cut_off(tmp_path, holes):
     assert path.read_bytes() == b"1\n2\n"
 
 
-@pytest.mark.parametrize(("name", "kept"), [("out.jsonl", 3), ("out.jsonl.gz", 0)])
-def test_a_resume_counts_rows_and_only_gzip_compares_their_bytes(tmp_path, name, kept):
-    path = tmp_path / name
+def test_a_flipped_bit_or_an_edit_in_a_row_that_was_written_is_told(tmp_path):
+    path = tmp_path / "out.jsonl"
     made = opened(path)
-    made.write([b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}'])
-    rows, size_bytes = made.flush()
+    for row in "abc":
+        made.write([b'{"id": "%s"}' % row.encode()])
+        rows, size_bytes = made.flush()
+    made.write([b'{"id": "not flushed"}'])
+    checksum = made.checksum
     made.close()
-    damaged = bytearray(path.read_bytes())
-    damaged[size_bytes // 2] ^= 1
-    path.write_bytes(damaged)
-    assert FileSink(str(path)).open(rows, size_bytes, own=True) == kept
+    whole = path.read_bytes()
+    assert checksum == zlib.crc32(whole[:size_bytes])
+    for bit in range(0, 8 * size_bytes, 3):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        again = FileSink(str(path))
+        again.checksum = checksum
+        with pytest.raises(SinkError, match="is not as this job left it"):
+            again.open(rows, size_bytes, own=True)
+        assert path.read_bytes() == damaged
+    path.write_bytes(whole.replace(b"a", b"e"))
+    again = FileSink(str(path))
+    assert again.open(rows, size_bytes, own=True) == 3, "a journal of an earlier release has no checksum"
+    path.write_bytes(whole)
+    again = FileSink(str(path))
+    again.checksum = checksum
+    assert again.open(rows, size_bytes, own=True) == 3
+    assert again.checksum == checksum
+    again.write([b"4"])
+    again.flush()
+    assert again.checksum == zlib.crc32(path.read_bytes())
+    assert again.open(0, 0, own=True) == 0 and again.checksum == 0
 
 
 def test_a_damaged_member_and_all_after_it_are_cut_off(tmp_path):
