@@ -21,6 +21,7 @@ from actors.providers.chat_completions.rate_limit_headers import wait_until_rese
 from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
 from actors.providers.registry import Provider
 from actors.providers.remedies import BATCHES, CHAT_ADDRESS, MODEL, OTHER_API
+from actors.providers.transport.body import json_bytes
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
 from policies.failures.error_vocabulary import ErrorVocabulary, WordRule, joined
@@ -222,13 +223,13 @@ def read_chat_error(body: bytes) -> tuple[str, str, str]:
     name = next((each for each in names if ERRORS.meaning(each) is not None), names[0] if names else "")
     message = error.get("message")
     if not isinstance(message, str):
-        message = "" if message is None else msgspec.json.encode(message).decode()
+        message = "" if message is None else json_bytes(message).decode()
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if raw and message.startswith("Provider returned error"):
-        message += f": {raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()}"
+        message += f": {raw if isinstance(raw, str) else json_bytes(raw).decode()}"
     told = {n: error[n] for n in ("code", "param", "innererror", "details", "metadata") if error.get(n) is not None}
-    return name, message, msgspec.json.encode(told).decode() if told else ""
+    return name, message, json_bytes(told).decode() if told else ""
 
 
 def _failed_generation(body: bytes) -> str:

@@ -13,7 +13,6 @@ The form: ``ChoiceLogprobs`` of the package ``openai`` 3.57; for each token its 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -77,7 +76,7 @@ def _token(given: Mapping[str, Any]) -> str | list[int]:
 
 
 def _logprob(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         return None
     return round(min(max(value, LEAST), 0.0), _DIGITS)
 

@@ -24,7 +24,7 @@ from actors.providers.chat_completions.logprobs import canonical_logprobs
 from actors.providers.chat_completions.tool_signatures import signature_block
 from actors.providers.messages.flawed_response import plausible
 from actors.providers.messages.sse import tool_input
-from actors.providers.transport.body import UnreadableAnswer, json_bytes
+from actors.providers.transport.body import UnreadableAnswer, json_bytes, utf8
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.bounds.counts import Count, CountFromOne, count_of
@@ -230,7 +230,7 @@ def _content(message: Mapping[str, Any], cut: bool) -> tuple[list[dict[str, Any]
     elif isinstance(content, list):
         thoughts, text, refused = _parts(content)
     elif content is not None:
-        text = msgspec.json.encode(content).decode()
+        text = json_bytes(content).decode()
     said = next((message[name] for name in ("reasoning_content", "reasoning") if message.get(name)), "")
     thoughts = said if isinstance(said, str) and said else thoughts
     if isinstance(message.get("refusal"), str):
@@ -257,7 +257,7 @@ def _parts(parts: list[Any]) -> tuple[str, str, str]:
         if isinstance(part, str):
             found["text"] += part
         elif isinstance(part, dict):
-            kind = part.get("type", "text")
+            kind = name_in(part.get("type", "text"))
             value = part.get(kind)
             if isinstance(value, list):  # Mistral's thoughts are parts again
                 value = _parts(value)[1]
@@ -278,18 +278,16 @@ def input_of(arguments: Any, cut: bool) -> Any:
     """Return the input of a tool: an object where it can be read, numbers to the digit; of a reply that was cut its
     whole parts; else the text as it came, so that whoever reads it asks for another reply."""
     if not isinstance(arguments, str):
-        return {} if arguments is None else arguments
+        return {} if arguments is None else msgspec.Raw(json_bytes(arguments))
     text = arguments.strip()
     if not text:
         return {}
+    said = utf8(text)
     try:
-        found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        try:
-            return tool_input(text) if cut else arguments
-        except ValueError:
-            return arguments
-    return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1)) if isinstance(found, dict) else arguments
+        found = msgspec.json.decode(said)
+    except (msgspec.DecodeError, RecursionError):
+        return tool_input(text) if cut else arguments
+    return msgspec.Raw(msgspec.json.format(said, indent=-1)) if isinstance(found, dict) else arguments
 
 
 # -- usage -----------------------------------------------------------------------------------------------------------

@@ -26,10 +26,7 @@ each chunk), Ollama 0.1 (ollama/ollama#4357) and SGLang 0.4.3 (sgl-project/sglan
 
 
 class ChunkAssembler(EventStream):
-    """Stream of `chat.completion.chunk`; `done` with `[DONE]`, or with the usage behind the finish reason.
-
-    `feed` raises StreamError for an error event and UnreadableResponse for a damaged one.
-    """
+    """Stream of `chat.completion.chunk`; `done` with `[DONE]`, or with the usage behind the finish reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +47,7 @@ class ChunkAssembler(EventStream):
         """True once the finish reason came, or the mark of the end."""
         return self.done or bool(self._ending)
 
-    def message(self) -> bytes:
+    def put_together(self) -> bytes:
         """Return the completion as JSON. Raises UnreadableAnswer where the stream ended before its finish reason."""
         if not self.done:
             self.take_rest()
@@ -82,22 +79,19 @@ class ChunkAssembler(EventStream):
             elif text.strip()[:1] in (b"[", b'"'):
                 raise damaged("no object")
             return
-        try:
-            chunk = decoded(text)
-            error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)  # the latter: older vLLM
-            if error and not self.whole:
-                raise StreamError(error, self._begun_answer())
-            for field, kind in _HEAD:
-                if field not in self._head and isinstance(chunk.get(field), kind):
-                    self._head[field] = chunk[field]
-            for choice in chunk.get("choices") or ():
-                if choice.get("index") in (0, None):
-                    self._grow(choice)
-            if isinstance(usage := chunk.get("usage"), dict):
-                self._usage = usage
-                self.done = self.whole
-        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(type(error).__name__) from None
+        chunk = decoded(text)
+        error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)  # the latter: older vLLM
+        if error and not self.whole:
+            raise StreamError(error, self._begun_answer())
+        for field, kind in _HEAD:
+            if field not in self._head and isinstance(chunk.get(field), kind):
+                self._head[field] = chunk[field]
+        for choice in chunk.get("choices") or ():
+            if choice.get("index") in (0, None):
+                self._grow(choice)
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._usage = usage
+            self.done = self.whole
 
     def _begun_answer(self) -> bool:
         return bool(self._texts or self._parts or self._calls)

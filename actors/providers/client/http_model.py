@@ -33,6 +33,7 @@ from actors.providers.transport.body import (
     PageResponse,
     UnreadableAnswer,
     UnreadableResponse,
+    unread,
 )
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
@@ -291,6 +292,10 @@ class HttpModel:
                 if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
                     return self._failures.of_response(status, headers, plain, form.path)
                 raise
+            except StreamError:
+                raise
+            except Exception as error:  # whatever the body holds and its reader raises: it came
+                raise unread(error) from None
         except StreamError as error:
             return self._failures.of_stream_error(error, status, headers, form.path)
         except PageResponse as error:
@@ -375,5 +380,5 @@ def _salvaged(form: WireForm, answer: Response, error: Exception) -> Reply:
     """
     try:
         return form.read(plain_value(answer.received()), "")
-    except (UnreadableResponse, StreamError):
+    except Exception:  # whatever came is no whole answer
         raise error from None

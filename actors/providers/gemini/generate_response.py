@@ -13,7 +13,7 @@ import msgspec
 
 from actors.providers.chat_completions.response import input_of, name_in, refusal, reply_of, split_usage
 from actors.providers.chat_completions.tool_signatures import signature_block
-from actors.providers.transport.body import UnreadableAnswer
+from actors.providers.transport.body import UnreadableAnswer, json_bytes
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.json_text import plain_value
 from cortex.values.bounds.counts import count_of
@@ -71,7 +71,7 @@ def _blocks(parts: list[Any], cut: bool) -> list[dict[str, Any]]:
             elif text:
                 blocks.append({"type": kind, kind: text} | ({"signature": ""} if kind == "thinking" else {}))
         elif isinstance(call, dict):
-            given = msgspec.json.encode(call.get("args") or {}).decode()
+            given = json_bytes(call.get("args") or {}).decode()
             name = name_in(call.get("id")) or f"call_{at}"
             if signature := name_in(part.get("thoughtSignature")):
                 blocks += signature_block(name, {"google": {"thought_signature": signature}})

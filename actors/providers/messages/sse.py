@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes, utf8
 from actors.providers.transport.event_stream import DONE, ERROR, EventStream, StreamError, damaged, decoded
+from actors.providers.transport.json_text import plain_value
 
 
 def asking_to_stream(body: bytes) -> bytes:
@@ -30,8 +31,7 @@ def asking_to_stream(body: bytes) -> bytes:
 class StreamAssembler(EventStream):
     """Assembler of a `text/event-stream` body, fed with chunks as they come; `done` once the message is whole.
 
-    `feed` raises StreamError for an error event and UnreadableResponse for what is no stream of a message. Events and
-    fields that are not known here are kept or passed over, as the API's versioning policy asks of clients.
+    Events and fields that are not known here are kept or passed over, as the API's versioning policy asks of clients.
     """
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class StreamAssembler(EventStream):
         """True once nothing of the message can be missing: it is done, or its stop reason came."""
         return self._message is not None and (self.done or self._ended)
 
-    def message(self) -> bytes:
-        """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
+    def put_together(self) -> bytes:
+        """Return the whole message as JSON."""
         if not self.done:
             self.take_rest()
         if self._message is None or not self.whole:
@@ -81,28 +81,27 @@ class StreamAssembler(EventStream):
             elif text.strip()[:1] in (b"[", b'"'):
                 raise damaged("no object")
             return
-        try:
-            event = decoded(text)
-            kind = event.get("type") or name.decode()
-            if kind == "content_block_delta":
-                self._grow(event)
-            elif kind == "message_start":
-                self._message = dict(event["message"])
-            elif kind == "content_block_start":
-                self._message = self._message if self._message is not None else {}
-                self._blocks[self._index(event)] = dict(event["content_block"])
-            elif kind == "message_delta":
-                self._finish(event)
-            elif kind == "message_stop":
-                self.done = self._message is not None
-            elif kind == "ping":
-                self.done = self._ended  # the message is whole: nothing but its mark of the end can follow
-            elif kind == "error":
-                self._fail(event.get("error"))
-        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-            if name and not name.startswith((b"message_", b"content_block_", b"error")):
-                return  # nothing of the message is lost
-            raise damaged(type(error).__name__) from None
+        event = decoded(text)
+        kind = event.get("type") or name.decode()
+        if kind == "content_block_delta":
+            self._grow(event)
+        elif kind == "message_start":
+            self._message = dict(event["message"])
+        elif kind == "content_block_start":
+            self._message = self._message if self._message is not None else {}
+            self._blocks[self._index(event)] = dict(event["content_block"])
+        elif kind == "message_delta":
+            self._finish(event)
+        elif kind == "message_stop":
+            self.done = self._message is not None
+        elif kind == "ping":
+            self.done = self._ended  # the message is whole: nothing but its mark of the end can follow
+        elif kind == "error":
+            self._fail(event.get("error"))
+
+    def may_miss(self, name: bytes) -> bool:
+        """Return whether an event of this name is none of the message, as a ping."""
+        return name != b"" and not name.startswith((b"message_", b"content_block_", b"error"))
 
     def _fail(self, error: object) -> None:
         """Raise StreamError, unless the whole message came before the error."""
@@ -129,7 +128,9 @@ class StreamAssembler(EventStream):
             self._blocks[index] = {"type": kind.removesuffix("_delta")}
         block = self._blocks[index]
         if kind == "input_json_delta":
-            self._inputs.setdefault(index, []).append(delta["partial_json"])
+            piece = delta["partial_json"]
+            piece = piece if isinstance(piece, str) else json_bytes(piece).decode()
+            self._inputs.setdefault(index, []).append(piece)
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
         elif kind == "signature_delta":
@@ -139,7 +140,8 @@ class StreamAssembler(EventStream):
                 if field == "type":
                     continue
                 if isinstance(value, str):
-                    pieces = self._pieces.setdefault((index, field), [block.get(field) or ""])
+                    begun = block.get(field)
+                    pieces = self._pieces.setdefault((index, field), [begun if isinstance(begun, str) else ""])
                     pieces.append(value)
                 elif value is not None:
                     block[field] = value
@@ -169,11 +171,19 @@ class StreamAssembler(EventStream):
 
 
 def tool_input(text: str) -> Any:
-    """Return a tool's input from its JSON text, numbers to the digit; if `max_tokens` cut it, its whole parts."""
+    """Return a tool's input from its JSON text, numbers to the digit; if `max_tokens` cut it, its whole parts; else the
+    text as it came, so that whoever reads it asks for another reply."""
+    said = utf8(text)
     try:
-        msgspec.json.decode(text)
-        return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
-    except msgspec.DecodeError:
+        msgspec.json.decode(said)
+        return msgspec.Raw(msgspec.json.format(said, indent=-1))
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return msgspec.Raw(plain_value(said))  # half a surrogate pair, in its escaped form
+    except UnreadableResponse:
         import jiter  # a dependency of the SDK's, which uses it so; wanted here alone
-
-        return jiter.from_json(text.encode(), partial_mode=True)
+    try:
+        return jiter.from_json(said, partial_mode=True)
+    except ValueError:
+        return text

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
 from actors.providers.transport.event_stream import DONE, EventStream, StreamError, damaged, decoded
 
@@ -25,10 +23,7 @@ _PIECES: Final = {
 
 
 class ResponseAssembler(EventStream):
-    """Stream of `response.*` events; `done` with the last one.
-
-    `feed` raises StreamError for an error event or a response that failed, and UnreadableResponse for a damaged event.
-    """
+    """Stream of `response.*` events; `done` with the last one. A response that failed is an error event too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,14 +42,14 @@ class ResponseAssembler(EventStream):
         """True once the last event came, or the mark of the end behind whole items."""
         return self.done
 
-    def message(self) -> bytes:
+    def put_together(self) -> bytes:
         """Return the response as JSON. Raises UnreadableAnswer where the stream ended before its last event."""
         if not self.done:
             self.take_rest()
         if self._last is None:
             kind = UnreadableAnswer if self._begun_answer() else UnreadableResponse
             raise kind("the stream was cut before the response was whole")
-        output = self._last.get("output") or self._put_together()
+        output = self._last.get("output") or self._items_in_order()
         if self._logprobs:
             self._tell(output)
         return json_bytes(self._last | {"output": output})
@@ -69,12 +64,7 @@ class ResponseAssembler(EventStream):
             elif text.strip()[:1] in (b"[", b'"') and text.strip() != DONE:
                 raise damaged("no object")
             return
-        try:
-            self._take(decoded(text), name.decode())
-        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, UnreadableResponse):
-                raise
-            raise damaged(type(error).__name__) from None
+        self._take(decoded(text), name.decode())
 
     def _take(self, event: dict[str, Any], name: str) -> None:
         kind = event.get("type") or name
@@ -124,7 +114,7 @@ class ResponseAssembler(EventStream):
             except (LookupError, TypeError, AttributeError):  # the output has other items than the pieces
                 continue
 
-    def _put_together(self) -> list[dict[str, Any]]:
+    def _items_in_order(self) -> list[dict[str, Any]]:
         """Return the items, those without an end of their own from their pieces."""
         for (index, _, kind), pieces in sorted(self._pieces.items()):
             if index not in self._open:

@@ -33,7 +33,17 @@ class PageResponse(UnreadableResponse):
 
 
 class UnreadableAnswer(UnreadableResponse):
-    """Answer of the provider's that came whole, but holds no message that can be read. It may have been paid for."""
+    """Answer of the provider's that came, but holds no message that can be read. It may have been paid for."""
+
+
+def unread(error: Exception) -> UnreadableAnswer:
+    """Return the error of an answer at which its reader failed with this exception.
+
+    A client turns every exception of a reader into it. What came was paid, so it must never count as an attempt that
+    brought nothing: calls are repeated eight times after a lost connection, and once after this.
+    """
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else type(error).__name__
+    return UnreadableAnswer(f"the answer cannot be read: {why}")
 
 
 def too_long(bytes_max: int) -> UnreadableAnswer:
@@ -58,5 +68,9 @@ def json_bytes(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, OverflowError):  # the latter for an integer of more than 64 bits
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode)
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+        return utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode))
+
+
+def utf8(text: str) -> bytes:
+    """Return a text as UTF-8, halves of surrogate pairs as `json_bytes` does."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()

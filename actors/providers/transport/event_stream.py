@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, unread
 
 _BOM: Final = b"\xef\xbb\xbf"
 DONE: Final = b"[DONE]"
@@ -35,7 +35,8 @@ class StreamError(Exception):
 class EventStream:
     """Body of type `text/event-stream`, fed with chunks as they come; `done` once its message is whole.
 
-    `feed` raises what `take` raises.
+    `feed` raises StreamError for an error event and UnreadableAnswer for an event that cannot be read. A subclass may
+    raise anything else at one: it means that.
     """
 
     def __init__(self) -> None:
@@ -58,12 +59,27 @@ class EventStream:
         raise NotImplementedError
 
     def message(self) -> bytes:
-        """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
+        """Return the whole message as JSON. Raises UnreadableAnswer for one that cannot be read, and where the stream
+        ended in the midst of it; UnreadableResponse where it ended before."""
+        try:
+            return self.put_together()
+        except (StreamError, UnreadableResponse):
+            raise
+        except Exception as error:
+            raise unread(error) from None
+
+    def put_together(self) -> bytes:
+        """Return the whole message, as `message` does. Raises anything for one that cannot be read."""
         raise NotImplementedError
 
     def take(self, text: bytes, name: bytes) -> None:
-        """Take the data of one event. Raises StreamError for an error event, UnreadableResponse for a damaged one."""
+        """Take the data of one event. Raises StreamError for an error event, and anything for one that cannot be read.
+        """
         raise NotImplementedError
+
+    def may_miss(self, name: bytes) -> bool:
+        """Return whether nothing of the message is lost with an event of this name."""
+        return False
 
     def take_rest(self) -> None:
         """Take the last event, which may lack the blank line behind it, if it is whole."""
@@ -83,12 +99,18 @@ class EventStream:
             lines, name = self._lines, self._name
             self._lines, self._name = [], b""
             if lines:
-                self.take(b"\n".join(lines), name)
+                try:
+                    self.take(b"\n".join(lines), name)
+                except (StreamError, UnreadableResponse):
+                    raise
+                except Exception as error:
+                    if not self.may_miss(name):
+                        raise damaged(type(error).__name__) from None
 
 
-def damaged(why: str) -> UnreadableResponse:
-    """Return the error for an event that was damaged on its way: the same request may well bring a whole answer."""
-    return UnreadableResponse(f"the stream holds an event that cannot be read: {why}")
+def damaged(why: str) -> UnreadableAnswer:
+    """Return the error for an event that cannot be read. Those before and behind it were paid for."""
+    return UnreadableAnswer(f"the stream holds an event that cannot be read: {why}")
 
 
 def decoded(text: bytes) -> Any:

@@ -104,8 +104,7 @@ class FailureReader:
         ``path``: the path that was asked, where each server of the API has it; empty for others, such as the path of
         one message batch, which may be gone.
         """
-        error_type, message, details = self.read_error(headers, body)
-        error_type, message = without_gateway(error_type, message)
+        error_type, message, details = self._said(headers, body)
         if 300 <= status < 400:
             where = headers.get("location", "elsewhere")
             text = f"the address answers with a redirect to {where}"
@@ -115,7 +114,7 @@ class FailureReader:
             kind = FailureKind.UNAUTHORISED
         elif status in _PASSING_STATUSES and kind is FailureKind.REJECTED:
             kind = FailureKind.TRANSIENT
-        wait_s = self.wait_s(kind, headers, body)
+        wait_s = self._asked_s(kind, headers, body)
         if (told := headers.get(SHOULD_RETRY)) is not None and (obeying := obeyed(kind, told, wait_s)) is not kind:
             kind, remedy = obeying, remedy or (LIMIT if obeying is FailureKind.BLOCKED else "")
         text, has_form = page_text(message), bool(error_type) or has_error(body)
@@ -137,6 +136,22 @@ class FailureReader:
             self.redact(error_type)[:100],
             wait_s,
         )
+
+    def _said(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
+        """Return what `read_error` does, without a gateway's words; the body's text where either fails at it, whose
+        status says enough."""
+        try:
+            error_type, message, details = self.read_error(headers, body)
+            return *without_gateway(error_type, message), details
+        except Exception:
+            return "", body[:_BODY_CHARS_READ].decode("utf-8", "replace"), ""
+
+    def _asked_s(self, kind: FailureKind, headers: Mapping[str, str], body: bytes) -> float | None:
+        """Return what `wait_s` does; the wait in the headers where it fails at the body."""
+        try:
+            return self.wait_s(kind, headers, body)
+        except Exception:
+            return self.retry_after_s(headers)
 
     def where(self, path: str) -> str:
         """Return the URL of a path, for messages; the address alone where the client has paths of its own."""
@@ -182,7 +197,11 @@ class FailureReader:
         self, error: StreamError, status: int, headers: Mapping[str, str], path: str = ""
     ) -> Failure:  # fmt: skip
         """Return the failure that an `error` event inside a stream names. ``path``: as in `of_response`."""
-        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}), path)
+        try:
+            body = json_bytes({"error": error.error})
+        except RecursionError:
+            body = b"the stream holds an error that is nested too deeply"
+        failure = self.of_response(status, headers, body, path)
         return msgspec.structs.replace(failure, answer_came=error.text_came)
 
     def names_error(self, body: bytes) -> bool:
@@ -297,7 +316,7 @@ def error_in(body: bytes) -> tuple[str, str, str]:
     return (
         next(filter(None, (_text(error.get(name)) for name in ("type", "status", "code"))), ""),
         _text(error.get("message")),
-        "" if details is None else msgspec.json.encode(details).decode(),
+        "" if details is None else json_bytes(details).decode(),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes, unread
 
 _GZIP: Final = b"\x1f\x8b"
 _DIGITS_MAX: Final = 4_000
@@ -28,12 +28,13 @@ def plain_json(body: bytes) -> bytes:
 
 def plain_value(body: bytes, charset: str = "", answer: str = "") -> bytes:
     """Return the first JSON value of a body as correct JSON; of an object that was cut behind the field ``answer``, the
-    whole fields (``before_cut``). Raises UnreadableResponse where there is none."""
+    whole fields (``before_cut``). Raises UnreadableResponse where there is none, and UnreadableAnswer for one that is
+    nested too deeply: no page of a proxy is."""
     text = text_of(body, charset)
     try:
         return json_bytes(first_value(text))
     except RecursionError as error:
-        raise UnreadableResponse(f"it is no JSON: {error}") from None
+        raise unread(error) from None
     except ValueError as error:
         return json_bytes(before_cut(text, answer, f"it is no JSON: {error}"))
 
