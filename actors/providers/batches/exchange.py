@@ -10,7 +10,7 @@ import contextlib
 import io
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -36,6 +36,7 @@ LINES_MAX: Final = 200_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
+T = TypeVar("T")
 Outcome = tuple[str, Reply | Failure]
 """Custom id of a request, and its reply or failure."""
 
@@ -243,9 +244,13 @@ class BatchClient:
             if not line.strip():
                 continue
             try:
-                yield read(line)
+                found = read(line)
             except UnreadableLine as error:
                 flawed = error
+            except Exception as error:  # one line must not keep the others of the batch back
+                flawed = UnreadableLine(type(error).__name__, "", line)
+            else:
+                yield found
         if flawed is not None:
             yield None
 
@@ -260,6 +265,16 @@ class BatchClient:
 
     def _no_name(self, error: NoName) -> Failure:
         return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
+
+    def _said(self, what: str, data: bytes, read: Callable[[bytes], T]) -> T | Failure:
+        """Return what ``read`` makes of the body of a response; a failure that names ``what`` where it raises, whatever
+        it raises: a batch is looked at again, and told as one that cannot be read."""
+        try:
+            return read(data)
+        except RecursionError:
+            return self._unreadable(what, "it is nested too deeply")
+        except Exception as error:
+            return self._unreadable(what, error if isinstance(error, ValueError) else type(error).__name__)
 
     def _unreadable(self, what: str, error: object = "") -> Failure:
         why = f": {error}" if error else ""

@@ -18,6 +18,7 @@ import msgspec
 from actors.ports.message_batches import THE_REST, UNKNOWN_REQUESTS, BatchRequest, BatchStatus, surely_not_made
 from actors.providers.batches.exchange import BatchClient, BatchTransport, NoName, path_of
 from actors.providers.credentials.reload import CredentialReload
+from actors.providers.transport.body import json_bytes
 from actors.providers.transport.failures import FailureReader
 from cortex.values.bounds.counts import count_of
 from cortex.values.reply import Reply
@@ -135,7 +136,7 @@ class FileBatches(BatchClient):
         return failure
 
     def _batch_in(self, data: bytes) -> BatchOfFiles:
-        """Return what is said of a batch. Raises the errors of msgspec, and ValueError."""
+        """Return what is said of a batch. Raises anything for what cannot be read."""
         raise NotImplementedError
 
     def _result(self, line: bytes) -> tuple[str, Reply | Failure]:
@@ -205,7 +206,7 @@ class FileBatches(BatchClient):
         text = message or "the provider refused the file of the batch and gave no reason"
         if code == QUEUE_FULL:
             return Failure(FailureKind.THROTTLED, self._failures.line(text), 0, QUEUE_FULL, sent=False)
-        told = msgspec.json.encode({"error": {"code": code or None, "message": text, "param": param}})
+        told = json_bytes({"error": {"code": code or None, "message": text, "param": param}})
         failure = self._failures.of_response(400, {}, told)
         return msgspec.structs.replace(failure, status=0, error_type=NOT_BEGUN, sent=False)
 
@@ -271,12 +272,17 @@ class FileBatches(BatchClient):
 
     async def _batch(self, name: str) -> BatchOfFiles | Failure:
         try:
-            answer = await self._asked("GET", f"{self.batches_path}{path_of(name)}")
-            return answer if isinstance(answer, Failure) else self._batch_in(answer)
+            path = f"{self.batches_path}{path_of(name)}"
         except NoName as error:
             return self._no_name(error)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("what is said of a batch", error)
+
+        def read(data: bytes) -> BatchOfFiles:
+            batch = self._batch_in(data)
+            batch.status()
+            return batch
+
+        answer = await self._asked("GET", path)
+        return answer if isinstance(answer, Failure) else self._said("what is said of a batch", answer, read)
 
 
 # -- wire form -----------------------------------------------------------------------------------------------------
@@ -288,11 +294,20 @@ class _Made(msgspec.Struct):
 
 def id_in(data: bytes) -> str:
     """Return the id in what a provider says of something that it made; empty: none."""
-    try:
+
+    def read(data: bytes) -> str:
         name = msgspec.json.decode(data, type=_Made).id
         path_of(name)
         return name
-    except (msgspec.DecodeError, UnicodeDecodeError, NoName):
+
+    return id_read(data, read)
+
+
+def id_read(data: bytes, read: Callable[[bytes], str]) -> str:
+    """Return the id that ``read`` finds in what a provider says; empty where it raises, whatever it raises."""
+    try:
+        return read(data)
+    except Exception:
         return ""
 
 
@@ -309,7 +324,7 @@ def in_work(state: object) -> bool:
 def _state_in(data: bytes) -> object:
     try:
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return None
     return file.status or file.state
 

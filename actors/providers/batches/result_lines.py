@@ -7,12 +7,16 @@ with its beginning. Where it names none, its request counts as one without a lin
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
-from actors.providers.transport.body import UnreadableResponse
+from actors.ports.message_batches import THE_REST
+from actors.providers.transport.body import unread
 from actors.providers.transport.json_text import plain_value
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 
 T = TypeVar("T")
 _FIRST_CHARS: Final = 300
@@ -28,6 +32,24 @@ class UnreadableLine(ValueError):
         self.custom_id = custom_id
 
 
+def result_in(
+    line: bytes, decoder: msgspec.json.Decoder[T], field: str, outcome: Callable[[T], Reply | Failure], mark: int = 0
+) -> tuple[str, Reply | Failure]:
+    """Return custom id and outcome of a line: those that `outcome` makes of it, decoded as `line_in` does.
+
+    Whatever `outcome` raises is an answer of this request that cannot be read: one line must never keep the others of
+    its batch back. Raises UnreadableLine.
+    """
+    found = line_in(line, decoder, field, mark)
+    custom_id = getattr(found, field)[mark:]
+    if custom_id in ("", THE_REST):  # neither is a request's: the one would end the results, the other be told of all
+        raise UnreadableLine("it names no request", "", line)
+    try:
+        return custom_id, outcome(found)
+    except Exception as error:
+        return custom_id, Failure(FailureKind.UNREADABLE, str(unread(error)), 200, answer_came=True)
+
+
 def line_in(line: bytes, decoder: msgspec.json.Decoder[T], field: str, mark: int = 0) -> T:
     """Return the decoded line, in the encoding and form in which servers and gateways spoil JSON too.
 
@@ -38,7 +60,7 @@ def line_in(line: bytes, decoder: msgspec.json.Decoder[T], field: str, mark: int
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             return decoder.decode(plain_value(line))
-        except (msgspec.DecodeError, UnreadableResponse, RecursionError) as error:
+        except Exception as error:  # whatever the line holds
             raise UnreadableLine(str(error), _named(line, field)[mark:], line) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.providers.batches.result_lines import line_in
+from actors.providers.batches.result_lines import result_in
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.messages.batch_results import canceled, expired
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
@@ -62,15 +62,11 @@ def read_line(
 
     A request that failed or was not worked off was not paid for.
     """
-    found = line_in(line, _LINE, "custom_id", len(LINE_MARK))
-    mark, custom_id = found.custom_id[:1], found.custom_id[1:]
-    return custom_id, _outcome(found, mark == KEPT_MARK, failures, read)
+    return result_in(line, _LINE, "custom_id", lambda found: _outcome(found, failures, read), len(LINE_MARK))
 
 
-def _outcome(
-    found: _Line, kept: bool, failures: FailureReader, read: Callable[[bytes, bool], Reply]
-) -> Reply | Failure:  # fmt: skip
-    response = found.response
+def _outcome(found: _Line, failures: FailureReader, read: Callable[[bytes, bool], Reply]) -> Reply | Failure:
+    kept, response = found.custom_id.startswith(KEPT_MARK), found.response
     if response is None:
         code, message = _named(found.error)
         if code == _EXPIRED:

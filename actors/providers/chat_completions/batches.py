@@ -55,12 +55,13 @@ class OpenAIBatches(FileBatches):
         answer = await self._asked("GET", self.batches_path, query=query, known=self.batches_path)
         if isinstance(answer, Failure):
             return answer
-        try:
-            page = msgspec.json.decode(answer, type=_Page)
+
+        def read(data: bytes) -> tuple[list[BatchStatus], str]:
+            page = msgspec.json.decode(data, type=_Page)
             statuses = [batch.known().status() for batch in page.data]
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("the list of batches", error)
-        return statuses, statuses[-1].name if page.has_more and statuses else ""
+            return statuses, statuses[-1].name if page.has_more and statuses else ""
+
+        return self._said("the list of batches", answer, read)
 
 
 def marked(row: BatchRequest) -> str:

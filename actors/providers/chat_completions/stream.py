@@ -129,7 +129,7 @@ class ChunkAssembler(EventStream):
         if isinstance(arguments, str):
             self._arguments[place].append(arguments)
         elif arguments is not None:
-            self._arguments[place] = [msgspec.json.encode(arguments).decode()]
+            self._arguments[place] = [json_bytes(arguments).decode()]
 
     def _place(self, call: dict[str, Any], at: int, named: bool, arguments: Any) -> int:
         """Return the place of the call that a piece belongs to; that behind the last one: it begins another call.
@@ -162,5 +162,5 @@ def _is_object(arguments: Any) -> bool:
         return isinstance(arguments, dict)
     try:
         return isinstance(msgspec.json.decode(arguments), dict)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False

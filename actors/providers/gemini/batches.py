@@ -23,8 +23,8 @@ import msgspec
 
 from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.batches.exchange import NoName, path_of
-from actors.providers.batches.file_batches import BatchOfFiles, FileBatches, in_work
-from actors.providers.batches.result_lines import line_in
+from actors.providers.batches.file_batches import BatchOfFiles, FileBatches, id_read, in_work
+from actors.providers.batches.result_lines import result_in
 from actors.providers.client.canonical_request import model_in
 from actors.providers.gemini.generate_request import generate_body
 from actors.providers.gemini.generate_response import read_generated
@@ -96,11 +96,12 @@ class GeminiBatches(FileBatches):
         sent = await self._asked("POST", where, body=content, timeout_s=timeout_s, more=about)
         if isinstance(sent, Failure):
             return sent
-        try:
-            file = msgspec.json.decode(sent, type=_Uploaded).file
+
+        def read(data: bytes) -> tuple[str, bool]:
+            file = msgspec.json.decode(data, type=_Uploaded).file
             return _bare(file.name, "files"), in_work(file.state)
-        except (msgspec.DecodeError, UnicodeDecodeError, NoName) as error:
-            return self._unreadable("what is said of an uploaded file", error)
+
+        return self._said("what is said of an uploaded file", sent, read)
 
     def _making(self, file: str, rows: Sequence[BatchRequest]) -> tuple[str, dict[str, Any]]:
         model = model_in(rows[0].body).removeprefix("models/")
@@ -108,10 +109,7 @@ class GeminiBatches(FileBatches):
         return f"{VERSION}/models{path_of_model(model)}:batchGenerateContent", {"batch": wanted}
 
     def _made(self, data: bytes) -> str:
-        try:
-            return _bare(msgspec.json.decode(data, type=_Named).name, "batches")
-        except (msgspec.DecodeError, UnicodeDecodeError, NoName):
-            return ""
+        return id_read(data, lambda data: _bare(msgspec.json.decode(data, type=_Named).name, "batches"))
 
     def _cancel_path(self, name: str) -> str:
         return f"{self.batches_path}{path_of(name)}:cancel"
@@ -124,11 +122,12 @@ class GeminiBatches(FileBatches):
         answer = await self._asked("GET", self.batches_path, query=query, known=self.batches_path)
         if isinstance(answer, Failure):
             return answer
-        try:
-            page = msgspec.json.decode(answer, type=_Page)
+
+        def read(data: bytes) -> tuple[list[BatchStatus], str]:
+            page = msgspec.json.decode(data, type=_Page)
             return [each.known().status() for each in page.operations], page.next_page_token
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("the list of batches", error)
+
+        return self._said("the list of batches", answer, read)
 
     async def _content(self, file: str) -> AsyncIterator[bytes | Failure]:
         try:
@@ -140,8 +139,7 @@ class GeminiBatches(FileBatches):
             yield line
 
     def _result(self, line: bytes) -> tuple[str, Reply | Failure]:
-        found = line_in(line, _RESULT, "key")
-        return found.key, self._outcome(found)
+        return result_in(line, _RESULT, "key", self._outcome)
 
     def _outcome(self, found: _Result) -> Reply | Failure:
         body = bytes(found.response)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from actors.providers.batches.result_lines import line_in
+from actors.providers.batches.result_lines import result_in
 from actors.providers.messages.response import read_message
 from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
@@ -55,11 +55,11 @@ def read_result(line: bytes) -> tuple[str, Reply | Failure]:
     errored gets the status that its error type has in a plain response, unless that means that it may be billed. The
     provider's words are returned unchanged, whatever they quote.
     """
-    found = line_in(line, _LINE, "custom_id")
-    return found.custom_id, _outcome(found.result)
+    return result_in(line, _LINE, "custom_id", _outcome)
 
 
-def _outcome(result: _Result) -> Reply | Failure:
+def _outcome(found: _Line) -> Reply | Failure:
+    result = found.result
     if result.type == "succeeded" or (result.type not in _OTHERS and bytes(result.message)):
         try:
             return read_message(bytes(result.message))

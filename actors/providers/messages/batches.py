@@ -56,12 +56,13 @@ class ProviderBatches(BatchClient):
         answer = await self._about("GET", query=query)
         if isinstance(answer, Failure):
             return answer
-        try:
-            page = msgspec.json.decode(answer, type=_Page)
+
+        def read(data: bytes) -> tuple[list[BatchStatus], str]:
+            page = msgspec.json.decode(data, type=_Page)
             statuses = [batch.status() for batch in page.data]
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("the list of message batches", error)
-        return statuses, statuses[-1].name if page.has_more and statuses else ""
+            return statuses, statuses[-1].name if page.has_more and statuses else ""
+
+        return self._said("the list of message batches", answer, read)
 
     async def look(self, name: str) -> BatchStatus | Failure:
         """Return the status of a batch."""
@@ -107,10 +108,9 @@ class ProviderBatches(BatchClient):
         return await self._asked(method, path, query=query, body=body, timeout_s=timeout_s, known=known)
 
     def _read(self, data: bytes) -> BatchStatus | Failure:
-        try:
-            return msgspec.json.decode(data, type=_Batch).status()
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("what is said of a message batch", error)
+        return self._said(
+            "what is said of a message batch", data, lambda data: msgspec.json.decode(data, type=_Batch).status()
+        )
 
 
 # -- wire form -----------------------------------------------------------------------------------------------------

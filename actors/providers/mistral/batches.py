@@ -55,13 +55,13 @@ class MistralBatches(OpenAIBatches):
         answer = await self._asked("GET", self.batches_path, query=query, known=self.batches_path)
         if isinstance(answer, Failure):
             return answer
-        try:
-            page = msgspec.json.decode(answer, type=_Page)
-            jobs = page.data or []
-            statuses = [job.known().status() for job in jobs]
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return self._unreadable("the list of batch jobs", error)
-        return statuses[:size] if not number else statuses, str(number + 1) if len(jobs) >= PAGE else ""
+
+        def read(data: bytes) -> tuple[list[BatchStatus], str]:
+            statuses = [job.known().status() for job in msgspec.json.decode(data, type=_Page).data or ()]
+            more = len(statuses) >= PAGE
+            return statuses[:size] if not number else statuses, str(number + 1) if more else ""
+
+        return self._said("the list of batch jobs", answer, read)
 
 
 # -- wire form -----------------------------------------------------------------------------------------------------
