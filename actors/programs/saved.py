@@ -132,7 +132,7 @@ def read(path: Path) -> SavedProgram:
         raise SavedProgramError(
             f"{path} does not exist: save a program with `cortex program save JOB --as NAME`"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise SavedProgramError(f"{path} cannot be read: {error}") from None
     form = found.pop("form", None)
     if form != FORM:
@@ -159,7 +159,7 @@ def cases(path: Path) -> list[RecordedCase]:
     for number, line in enumerate(lines, 1):
         try:
             found.append(msgspec.json.decode(line, type=RecordedCase))
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise SavedProgramError(f"{place} line {number}: {error}") from None
     if not found:
         raise SavedProgramError(f"{place} holds no recorded run: restore it from version control")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,8 +12,11 @@ from actors.programs import answer_types, loader
 from actors.programs.python_types import PythonType
 from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers
 from cortex.programs.table import FORMS
+from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.json_schema.structured import structured_form
 from cortex.values.schema import AnswerShape, SchemaError
+
+_TOO_DEEP: Final = f"is {deep_words()}: flatten it"
 
 
 class AnswerSchema(msgspec.Struct, frozen=True):
@@ -36,18 +39,31 @@ def answer_schema(given: Any) -> AnswerSchema:
         if colon and not Path(given).exists():
             return _of_type(*_found(module, name))
         try:
-            given = msgspec.json.decode(Path(given).expanduser().read_bytes())
+            content = Path(given).expanduser().read_bytes()
         except OSError as error:
             raise SchemaError(f"cannot be read: {error.strerror or error}") from None
-        except msgspec.DecodeError as error:
+        if too_deep(content):
+            raise SchemaError(_TOO_DEEP)
+        try:
+            given = msgspec.json.decode(content)
+        except ValueError as error:
             raise SchemaError(f"is not JSON: {error}") from None
     elif not isinstance(given, dict):
         try:
             return _of_type(given, answer_types.place_of(given))
         except ValueError as error:
             raise SchemaError(str(error)) from None
+    try:
+        text = _text(given)
+    except RecursionError:
+        raise SchemaError(_TOO_DEEP) from None
+    except Exception:
+        AnswerShape(given)  # names what is wrong with it, where it can
+        raise
+    if too_deep(text):
+        raise SchemaError(_TOO_DEEP)
     AnswerShape(given)
-    return AnswerSchema(_text(given))
+    return AnswerSchema(text)
 
 
 def schema_form(given: str, usual: str, schema: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from cortex.calls.reply_tokens import named_chances
 from cortex.values.bounds.json_depth import deep_words, too_deep
 from cortex.values.json_schema.structured import structured_form
-from cortex.values.plain_values import to_plain
+from cortex.values.plain_values import deep, to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
 from cortex.values.schema import reasons
 
@@ -190,7 +190,11 @@ def value_to_plain(value: Any) -> Any:
     """Return an author's value as plain data; models and failures become dicts. Raises ``TypeError`` or
     ``ValueError``.
     """
-    return to_plain(msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted"))
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted")
+    except RecursionError:
+        raise deep() from None
+    return to_plain(plain)
 
 
 def _taken(value: Any) -> Any:

@@ -15,6 +15,7 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _AS_IS = frozenset({bytes, float, bool, type(None)})
 _SCALARS = _AS_IS | {str, int}
 _KEYS = frozenset({str, int, float, bytes})
+_HOLDING = (dict, list, tuple)
 _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -37,7 +38,7 @@ def to_plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     if kind in _AS_IS:
         return value
     if depth == 0:
-        raise ValueError(f"a value nested deeper than {DEPTH_MAX}")
+        raise deep()
     if kind is list or kind is tuple:
         if _SCALARS.issuperset(map(type, value)):
             _encoder.encode(value)  # all checks at once: raises for large integers and invalid text
@@ -48,7 +49,29 @@ def to_plain(value: Any, depth: int = DEPTH_MAX) -> Any:
             _encoder.encode(value)
             return dict(value)
         return {_key(key): to_plain(one, depth - 1) for key, one in value.items()}
-    return msgspec.msgpack.decode(_sorting_encoder.encode(value))
+    try:
+        made = msgspec.msgpack.decode(_sorting_encoder.encode(value))
+    except RecursionError:
+        raise deep() from None
+    if _deeper(made, depth):
+        raise deep()
+    return made
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Return True if more than this many lists and dicts of a decoded value are inside each other. Does not recurse."""
+    inside = [value] if isinstance(value, _HOLDING) else []
+    for _ in range(levels):
+        if not inside:
+            return False
+        held = (each for one in inside for each in (one.values() if isinstance(one, dict) else one))
+        inside = [each for each in held if isinstance(each, _HOLDING)]
+    return bool(inside)
+
+
+def deep() -> ValueError:
+    """Return the error of a value that is nested too deeply."""
+    return ValueError(f"a value nested deeper than {DEPTH_MAX}")
 
 
 def as_bytes(value: Any) -> bytes:

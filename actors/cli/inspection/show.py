@@ -179,7 +179,7 @@ def _parsed(text: str) -> Any:
     """Return a body decoded from JSON, or as text if it is no JSON."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
 
 

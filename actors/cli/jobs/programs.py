@@ -14,6 +14,7 @@ from actors.programs import loader
 from cortex.flows import Flow
 from cortex.flows.determinism import first
 from cortex.state.program import Program, build
+from cortex.values.bounds.json_depth import deep_words, too_deep
 
 _MISSING = "Object missing required field `"
 _JSON = {"array": '["a", "b"]', "object": '{"a": 1}'}
@@ -65,7 +66,7 @@ def built(
         if name in values:
             raise CommandError(f"-p {name} is given twice")
         message = text_of(f"-p {name}=", text)
-        values[name] = message if _kinds(fields[name].type) == [str] else _json_or_text(message)
+        values[name] = message if _kinds(fields[name].type) == [str] else _json_or_text(name, message)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
@@ -155,8 +156,11 @@ def _inputs_hint(name: str) -> str:
     return "or its files as INPUTS" if name == "notes" else ""
 
 
-def _json_or_text(text: str) -> Any:
-    """Return a value for a field that is no text: decoded from JSON if possible, else the text."""
+def _json_or_text(name: str, text: str) -> Any:
+    """Return a value for a field that is no text: decoded from JSON if possible, else the text. Raises
+    ``CommandError``."""
+    if too_deep(text):
+        raise CommandError(f"-p {name}: its value is {deep_words()}: flatten it")
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

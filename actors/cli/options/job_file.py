@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from actors.common.errors import CommandError
+from cortex.values.bounds.json_depth import deep_words
 
 PATHS = ("input", "output", "inputs", "state", "api_key_file")
 """Keys whose values are paths."""
@@ -87,6 +88,8 @@ def read(path: str, keys: Mapping[str, JobFileKey]) -> JobFile:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise CommandError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:  # of `tomllib`, whose depth no rule of TOML bounds
+        raise CommandError(f"{path} holds a value that is {deep_words()}: flatten it") from None
     by_name = {key.name: name for name, key in keys.items()}
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}

@@ -31,6 +31,7 @@ from actors.cli.remote.rayjob import (
     refuse_place,
 )
 from actors.common.errors import CommandError
+from cortex.values.bounds.json_depth import deep_words
 
 FILES = "/var/lib/cortex/files"
 """Default folder of users' files on the head, on the volume that outlives the head."""
@@ -209,6 +210,8 @@ def _cluster_spec(path: str) -> dict[str, Any]:
         found = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise CommandError(f"{path} holds a value that is {deep_words()}: flatten it") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
     clusters = [each for each in found if each.get("kind") == "RayCluster"]

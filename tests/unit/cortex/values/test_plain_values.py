@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.flows.answer_types import value_to_plain
 from cortex.values.plain_values import DEPTH_MAX, as_bytes, size_bytes, to_plain
 
 
@@ -20,6 +21,10 @@ class Colour(enum.StrEnum):
 class Point(msgspec.Struct):
     x: int
     tags: set[str]
+
+
+class Holding(msgspec.Struct):
+    value: object
 
 
 SCALARS = (
@@ -83,8 +88,12 @@ def test_what_nests_too_deep_is_refused():
     for _ in range(DEPTH_MAX):
         value = [value]
     assert to_plain(value) == value
-    with pytest.raises(ValueError, match="nested deeper"):
-        to_plain([value])
+    for more in (1, 300, 900, 3_000, 20_000):  # the verdict does not depend on the stack, nor on who encodes
+        for _ in range(more):
+            value = [value]
+        for refuses, deep in ((to_plain, value), (to_plain, Holding(value)), (value_to_plain, value)):
+            with pytest.raises(ValueError, match="nested deeper"):
+                refuses(deep)
 
 
 @pytest.mark.parametrize(("value", "size"), [("a\u00e9", 3), (b"ab", 2), ({"a": [1]}, 9), (None, 4)])

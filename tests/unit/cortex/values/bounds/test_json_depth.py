@@ -6,15 +6,23 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.cli.jobs.programs import _json_or_text
+from actors.cli.options import job_file
+from actors.cli.remote.rayjob_render import _cluster_spec
+from actors.common.errors import CommandError
 from actors.files.batch_request import InvalidRow, RowRules
 from actors.files.json_rows import read_row
 from actors.ports.model import shallow
+from actors.programs import saved
+from actors.programs.saved import SavedProgramError
+from actors.programs.schemas import answer_schema
 from cortex.control.tasks import CommandRefused
 from cortex.control.transforms import _fields
 from cortex.flows.answer_types import AnswerType
@@ -24,7 +32,7 @@ from cortex.state.changes import Change, Resolve
 from cortex.state.state import Goal, State
 from cortex.values.bounds.json_depth import JSON_DEPTH_MAX, too_deep
 from cortex.values.reply import Malformed, Reply, as_json
-from cortex.values.schema import decoded
+from cortex.values.schema import SchemaError, decoded
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, may_retry
 from tests.support.state_machine_harness import Flat, Stage, reply
@@ -98,6 +106,37 @@ def test_each_door_refuses_what_is_too_deep_in_one_line(depth: int) -> None:
     assert isinstance(found, Failure) and found.kind is FailureKind.UNREADABLE
     assert not may_retry(RetryPolicy(), found, 2, 0, 10**6, paid=2).again, "an answer that came is paid twice at most"
     assert shallow(reply(text)).body == reply(text).body, "the text of a message is no depth of its own"
+
+
+@pytest.mark.parametrize("depth", (JSON_DEPTH_MAX + 1, 3_000, 20_000))
+def test_each_door_of_the_command_line_does_too(tmp_path: Path, depth: int) -> None:
+    text = SHAPES["objects"](depth)
+    (tmp_path / "s.json").write_text(text)
+    given: dict[str, Any] = {}
+    for _ in range(depth):
+        given = {"properties": given}
+    ring: dict[str, Any] = {}
+    ring |= {"properties": {"a": ring, "b": ring}}
+    doors: list[tuple[type[Exception], Callable[[], object]]] = [
+        (SchemaError, lambda: answer_schema(str(tmp_path / "s.json"))), (SchemaError, lambda: answer_schema(given)),
+        (SchemaError, lambda: answer_schema(ring)),
+        (CommandError, lambda: _json_or_text("x", text)),
+    ]  # fmt: skip
+    if depth > 1_000:  # these recurse themselves, and what they read is refused by its type
+        (tmp_path / "job.toml").write_text(f"input = {SHAPES['lists'](depth)}")
+        (tmp_path / "c.yaml").write_text(f"spec: {SHAPES['lists'](depth)}")
+        (tmp_path / "p.toml").write_text(f"form = {SHAPES['lists'](depth)}")
+        (tmp_path / "p.tests.jsonl").write_text(f'{{"version":1,"context":{text}}}')
+        doors += [
+            (CommandError, lambda: job_file.read(str(tmp_path / "job.toml"), {})),
+            (CommandError, lambda: _cluster_spec(str(tmp_path / "c.yaml"))),
+            (SavedProgramError, lambda: saved.read(tmp_path / "p.toml")),
+            (SavedProgramError, lambda: saved.cases(tmp_path / "p.toml")),
+        ]
+    for kind, refuses in doors:
+        with pytest.raises(kind) as refused:
+            refuses()
+        assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
 
 
 # -- one journal, one K ----------------------------------------------------------------------------------------------
