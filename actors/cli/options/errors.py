@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from actors.cli.options.exit_codes import COMPLETE as COMPLETE
@@ -77,9 +78,19 @@ def error_line(error: BaseException) -> tuple[int, str] | None:
         return PARTIAL, str(error)
     if isinstance(error, (UserError, CredentialError, SinkError, SourceError)):
         return USAGE, str(error)
-    if isinstance(error, OSError) and error.errno in LIMITS:
-        return FAILED, f"{error.filename}: {told(error)}" if error.filename else told(error)
+    for each in _behind(error):
+        if isinstance(each, OSError) and each.errno in LIMITS:
+            return FAILED, f"{each.filename}: {told(each)}" if each.filename else told(each)
     return None
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those it came of, the latest first: without files, an event loop fails to begin, and then to
+    close (``asyncio.Runner.close`` over uvloop's half-begun ``run_forever``)."""
+    each: BaseException | None = error
+    while each is not None:
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
 def unexpected_error_line(error: BaseException) -> str:

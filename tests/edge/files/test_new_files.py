@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -18,7 +19,7 @@ from actors.common.errors import CommandError
 from actors.files.bad_records import replaced
 from actors.files.errors import SinkError, SinkFailed
 from actors.files.local.new_files import is_of_another, is_private, opened_new, touched
-from actors.files.local.os_errors import WORDS, told
+from actors.files.local.os_errors import LIMITS, WORDS, told
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink, _made
 from actors.jobs.bad_record_list import named_list
@@ -266,6 +267,25 @@ def test_too_few_files_are_no_fault_of_this_project() -> None:
         1, "this process may open no more files: raise the limit (`ulimit -n 1024`)"
     )  # fmt: skip
     assert error_line(OSError(errno.ENOENT, "x")) is None
+
+
+@pytest.mark.parametrize("number", sorted(LIMITS))
+def test_what_fails_in_turn_is_told_as_the_limit_that_it_came_of(number: int) -> None:
+    """Under `ulimit -n 12` the event loop cannot begin, its tasks cannot be cancelled, and it cannot be closed."""
+
+    def fails(text: str) -> None:
+        raise RuntimeError(text)
+
+    with pytest.raises(RuntimeError, match="Cannot close") as last, contextlib.ExitStack() as closing:
+        closing.callback(fails, "Cannot close a running event loop")
+        closing.callback(fails, "this event loop is already running.")
+        raise OSError(number, os.strerror(number))
+    assert error_line(last.value) == (1, told(OSError(number, "")))
+    try:
+        raise RuntimeError("of its own") from None
+    except RuntimeError as error:
+        error.__context__, error.__suppress_context__ = OSError(number, "x"), True
+        assert error_line(error) is None
 
 
 def test_the_error_of_the_disk_is_asked_for_once_more(tmp_path: Path) -> None:
