@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes, unread
 
+_ASCII: Final = b'{"a":"-"}'
 _GZIP: Final = b"\x1f\x8b"
 _DIGITS_MAX: Final = 4_000
 """Digits of an integer above which Python refuses to read it (``sys.set_int_max_str_digits``)."""
@@ -69,11 +70,18 @@ def text_of(body: bytes, charset: str = "") -> str:
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError:
-        try:
-            text = body.decode(charset or "utf-8", "replace")
-        except LookupError:
-            text = body.decode("utf-8", "replace")
+        text = _decoded(body, charset)
     return text.lstrip("\ufeff \t\r\n")
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    """Return a body that is no UTF-8 as text, in its charset if that is known and writes ASCII as it is."""
+    try:
+        if charset and _ASCII.decode(charset).encode() == _ASCII:
+            return body.decode(charset, "replace")
+    except (LookupError, ValueError):  # no codec of texts, or one that cannot replace
+        pass
+    return body.decode("utf-8", "replace")
 
 
 def first_value(text: str) -> Any:

@@ -25,6 +25,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, may_retry
 from policies.failures.timeout import TimeoutPolicy
 from tests.edge.providers.hostile_answers import ERROR, PLAIN, bodies, streams
+from tests.edge.support.scripted_http_server import compact
 
 FORMS = {
     "messages": (MESSAGES_FORM,), "chat": (chat.CHAT_FORM, chat.GIVEN_FORM),
@@ -135,6 +136,17 @@ def test_any_streamed_answer_is_read_or_is_an_answer_that_came(name: str, form: 
             assert not outcome.answer_came or paid_attempts(outcome) <= 2
             begun += outcome.answer_came
     assert begun > CASES // 50
+
+
+@pytest.mark.parametrize("charset", ["", "hex", "idna", "punycode", "undefined", "\0", "x" * 1_000, "latin-1", "utf-16"])
+@EACH_FORM
+def test_a_byte_that_is_no_utf_8_loses_no_answer_whatever_charset_is_named(
+    name: str, form: WireForm, charset: str
+) -> None:
+    body = compact(PLAIN[name]).replace(b'"m"', b'"m\xff"')
+    for kind in ("application/json", "text/plain"):
+        ((_, outcome),) = outcomes(form, iter([InMemory(body, f"{kind}; charset={charset}")]))
+        assert isinstance(outcome, Reply), outcome
 
 
 @EACH_FORM
