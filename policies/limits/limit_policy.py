@@ -65,6 +65,9 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     root at once."""
     agree: float = 0.1
     """Relative difference within which two estimates agree, beyond one and a half calls of chance."""
+    settled_calls: int = 4
+    """Calls between two refusals from which an estimate that agrees with the last one is settled: of two or three calls
+    nearly any two agree."""
     doubt_every: int = 8
     """Number of settled estimates until the rate is doubted again."""
     doubt_s: float = 20.0
@@ -97,10 +100,15 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tolerable: float = 0.02
     """Share of refusals below which none is tolerated, unless there is one in each `hold_s`: they cost less than the
     checks."""
+    chance: float = 0.006
+    """Chance of so many refusals in a block, if their share is as before, below which the block has met a limit."""
     mostly: float = 0.8
-    """Share of a block's calls whose refusal ends a climb, whatever was refused before."""
+    """Share of a climb's calls, or of a block's, whose refusal ends the climb, whatever was refused before."""
     mostly_calls: int = 16
-    """Calls of a block from which that share counts: of half the calls refused it is reached by chance once in 100."""
+    """Calls from which that share counts: of half the calls refused it is reached by chance once in 100."""
+    tolerant: float = 0.9
+    """Share of the rate that a new pool begins with, below which a rate that was found while refusals are tolerated is
+    tried again: it may be one of them."""
     least_per_s: float = 0.1
     """Lowest first estimate of a limit that a climb has met, in requests per second."""
     guess_max_s: float = 20.0
@@ -109,6 +117,8 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from the first climb that met a limit to the next; doubled each time."""
     restores_max: int = 3
     """Number of times that a limit which had been found is tried again while it is refused."""
+    revivals_max: int = 6
+    """Number of times that it is returned to after silences, while nothing holds at it."""
     restore_max_s: float = 40.0
     """Upper bound of the time from one return to an earlier limit to the next."""
     check_refusals: int = 8

@@ -39,9 +39,7 @@ had been found before (`FoundLimit`), so it holds again after them, without a se
 anything was known, in which nothing was accepted, the search begins anew, once.
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
-refusal of the last probe: 1 %, once a limit has settled. Slow buckets that nothing tells of settle late, some never:
-simulated for an hour with eight seeds, of the calls after 20 minutes 0.5 % are refused at 10 a minute, 5 % at 20,
-40 % at 15, and 24 % at 6 that four holders share.
+refusal of the last one: 1 %, once a limit has settled. Slow buckets settle late (figures: `docs/decisions/0023`).
 """
 
 from __future__ import annotations
@@ -146,9 +144,8 @@ def pace(probing: Probing) -> float:
 
 
 def floor(policy: LimitPolicy, probing: Probing) -> float:
-    """Return the pace below which no guess goes, in requests per second: where far more was sustained before, or
-    nothing is accepted for long, a call follows at least as often as after the longest silence, since it may be a storm
-    that has just ended."""
+    """Return the pace below which no guess goes, in requests per second: that of the longest silence where far more was
+    sustained before, or nothing is accepted for long, since it may be a storm that has just ended."""
     per_s = 1 / (policy.hold_s * 2**policy.doublings_max)
     strays, found = probing.strays, probing.found
     sustained = strays.sustained if strays.known else 0.0
@@ -167,14 +164,9 @@ def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
 
 
 def grow(
-    policy: LimitPolicy,
-    probing: Probing,
-    load: PoolLoad,
-    elapsed_s: float,
-    answered: int,
-    in_flight: int,
+    policy: LimitPolicy, probing: Probing, load: PoolLoad, elapsed_s: float, answered: int, in_flight: int,
     free: float = 1.0,
-) -> None:
+) -> None:  # fmt: skip
     """Let the search grow after a report in which more was wanted than was allowed and nothing was refused.
 
     Nothing grows if the allowed amount, of which the pool takes the share `free`, was not used.
@@ -266,9 +258,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
 
 
 def _judge_barren(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float) -> None:
-    """Judge a refusal before any call was accepted: the limit is a rate, and calls in flight are still being
-    charged.
-    """
+    """Judge a refusal before any call was accepted: the limit is a rate, and calls in flight are being charged."""
     probing.barren += 1
     probing.charged_late = True
     if probing.strays.lasting:  # a burst that is being paid for is no rate to return to
@@ -326,7 +316,7 @@ def _begin_climb(
     target = max(target, policy.least_per_s)  # each block takes time in which its calls are due
     independent.climb(probing.strays, rate, target, at_s, sure)
     _pace_at(policy, probing, load, probing.strays.level, False)
-    probing.doubting = False
+    probing.clock_s, probing.doubting = 0.0, False
 
 
 def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
@@ -366,6 +356,7 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
     strays = probing.strays
     if probing.mode is ProbeMode.SLOW_START or strays.climbs or probing.barren:
         return False
+    independent.ended(policy, strays, at_s)
     if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
         return False
     if not strays.known and _allowed(policy, probing, load) < policy.fall * _found_per_s(policy, probing, load):
@@ -378,10 +369,11 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
         independent.calm(strays, probing.accepted)
         _begin_climb(policy, probing, load, load.steady_per_s, target, at_s)
         return True
-    if probing.settled or probing.mode is not ProbeMode.RATE or not load.latency_s:
+    if probing.mode is not ProbeMode.RATE or not load.latency_s or (probing.settled and not strays.tolerated):
         return False
     guess = policy.start / (load.latency_s + policy.overhead_s)  # what a new pool begins with
-    if allowed >= policy.fall * guess:
+    # A rate that was found among refusals which no load causes may be one of them.
+    if strays.checked or allowed >= (policy.tolerant if strays.tolerated else policy.fall) * guess:
         return False
     independent.calm(strays, probing.accepted)
     rate = max(min(load.steady_per_s, allowed), min(0.5 / policy.hold_s, guess / 16))  # or the first block takes long
@@ -412,8 +404,8 @@ def _found_per_s(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float
 def _note(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int, calm_s: float) -> None:
     """Note the limit that holds, or the calls in flight that were reached without one."""
     if probing.mode is ProbeMode.SLOW_START:
-        if calm_s < policy.reserve_s:
-            return  # a full bucket may have allowed it
+        if calm_s < policy.reserve_s or (probing.strays.tolerated and not probing.strays.confirmed):
+            return  # a full bucket may have allowed it, or what is tolerated is a limit
         amount = min(probing.concurrency, max(float(in_flight), load.accepted_per_s * load.latency_s))
     elif not probing.settled or probing.strays.frequent > 1:
         return
@@ -426,8 +418,7 @@ def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float)
     """Return to the limit that had been found, since refusals that do not depend on load say nothing about it.
 
     Returns False if none had been, or if it is below `least`, a rate in requests per second that was accepted: then it
-    was found in such refusals, and is forgotten.
-    """
+    was found in such refusals, and is forgotten."""
     found = probing.found
     if found is None or _found_per_s(policy, probing, load) < least:
         probing.found = None
@@ -445,14 +436,20 @@ def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float)
 
 
 def _try_found(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
-    """Return to the limit that had been found, though no storm was noticed; a few times at most, while it is refused.
-    """
-    restore(policy, probing, load, 0.0)
+    """Return to the limit that had been found, though no storm was noticed."""
+    found = probing.found
+    most = 1 if found is not None and found.mode is ProbeMode.SLOW_START else policy.restores_max
+    _restore_again(policy, probing, load, 0.0, most)
     independent.end(probing.strays)
     independent.wait(policy, probing.strays, at_s, policy.restore_max_s)
-    found = probing.found
-    if found is not None:
-        most = 1 if found.mode is ProbeMode.SLOW_START else policy.restores_max
+    return True
+
+
+def _restore_again(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float, most: int) -> bool:
+    """Return to the limit that had been found, as `restore` does, `most` times while it is refused."""
+    if not restore(policy, probing, load, least):
+        return False
+    if (found := probing.found) is not None:
         kept = FoundLimit(found.mode, found.amount, found.tried + 1)
         probing.found = kept if kept.tried < most else None
     return True
@@ -488,7 +485,7 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     long = silences >= policy.doublings_max or held_until_s - silent_s >= policy.reserve_s
     if not known and not probing.renewed_s and long:
         _begin_anew(policy, probing, load, at_s)
-    elif not restore(policy, probing, load, policy.debt_share * target):
+    elif not _restore_again(policy, probing, load, policy.debt_share * target, policy.revivals_max):
         _begin_climb(policy, probing, load, load.accepted_per_s, target, at_s)
 
 
@@ -543,8 +540,9 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
 
 def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
     agree = policy.agree + 1.5 / max(probing.accepted, 1)
-    settled = abs(mean / probing.rate - 1) < agree
-    probing.strikes = 0 if settled else probing.strikes + 1
+    agrees = abs(mean / probing.rate - 1) < agree
+    settled = agrees and probing.accepted >= policy.settled_calls
+    probing.strikes = 0 if agrees else probing.strikes + 1
     if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
         probing.strikes = 1
         _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.trial_cut, policy.trial_return_s)

@@ -97,6 +97,8 @@ class Strays(msgspec.Struct, array_like=True):
     """Calls from which the tolerated share was estimated."""
     confirmed: bool = False
     """True if a check has found the tolerated share at half load, too."""
+    unrefused: int = 0
+    """Calls accepted since the latest refusal."""
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
@@ -108,6 +110,7 @@ def count(strays: Strays, accepted: int, refused: int) -> None:
             0, since such calls may have been counted in an earlier block, or before a check.
         refused: Calls refused.
     """
+    strays.unrefused = max(strays.unrefused + accepted, 0) if not refused else 0
     if strays.climbs or strays.checked:
         strays.block_accepted = max(strays.block_accepted + accepted, 0)
         strays.block_refused += refused
@@ -213,10 +216,12 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     calls = accepted + refused
     before, refused_before = _before(policy, strays)
     share = (refused_before + 0.5) / (before + 1)  # Jeffreys' prior: nothing is known before the first calls
-    variance = calls * share * (1 - share) * (1 + calls / (before + 1))
     elapsed_s = at_s - strays.block_at_s
-    mostly = calls >= policy.mostly_calls and refused > policy.mostly * calls
-    if mostly or refused > calls * share + 3 * math.sqrt(variance) + 1:
+    sent = calls + strays.accepted + strays.refused
+    mostly = sent >= policy.mostly_calls and (
+        strays.refused + refused > policy.mostly * sent or refused > max(policy.mostly * calls, policy.mostly_calls)
+    )
+    if mostly or _chance(calls, refused, before, refused_before, policy.chance) < policy.chance:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
         wait(policy, strays, at_s, policy.probe_max_s)
         if accepted or strays.accepted:  # otherwise it is a storm
@@ -226,7 +231,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
         _end_climb(policy, strays, strays.refused > 0)
         return found
     least = min(max(policy.block_calls, 3 / share), policy.block_calls_max)  # calls that show the share before
-    if elapsed_s < max(1.0, latency_s / 2, policy.block_calls / strays.level) or (
+    if elapsed_s < max(1.0, latency_s / 2, min(policy.block_calls / strays.level, policy.block_max_s)) or (
         calls < least and elapsed_s < policy.block_max_s
     ):
         return None
@@ -240,8 +245,30 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
         return None
     if not demanded:
         strays.next_s = max(strays.next_s, at_s + policy.calm_s)
-    _end_climb(policy, strays, True)
+    _end_climb(policy, strays, before >= policy.block_calls)
     return None
+
+
+def _chance(calls: int, refused: int, before: float, refused_before: float, least: float) -> float:
+    """Return the chance that so many of `calls` are refused, or more, if their share is as before.
+
+    Beta-binomial tail: predictive distribution under Jeffreys' prior (Gelman and others, Bayesian Data Analysis, 2.4).
+    Of few calls a normal approximation is wrong: all of nine refused would be within three of its errors of a half.
+    From `least` on it is summed no further.
+    """
+    if refused * (before + 1) <= calls * (refused_before + 0.5):
+        return 1.0
+    a, b = refused_before + 0.5, max(before - refused_before, 0.0) + 0.5
+    of = math.lgamma
+    chosen = of(calls + 1) - of(refused + 1) - of(calls - refused + 1)
+    term = math.exp(chosen + of(a + refused) + of(b + calls - refused) - of(a + b + calls) - of(a) - of(b) + of(a + b))
+    tail = term
+    for k in range(refused, calls):
+        if tail >= least:
+            break
+        term *= (calls - k) / (k + 1) * (a + k) / (b + calls - k - 1)
+        tail += term
+    return tail
 
 
 def _before(policy: LimitPolicy, strays: Strays) -> tuple[float, float]:
@@ -257,7 +284,7 @@ def _before(policy: LimitPolicy, strays: Strays) -> tuple[float, float]:
 
 def wait(policy: LimitPolicy, strays: Strays, at_s: float, most_s: float) -> None:
     """Let no climb begin for some time but after a storm: each time twice as long, up to `most_s`."""
-    again = at_s < strays.next_s + 10 * strays.wait_s
+    again = strays.wait_s > 0 and at_s < strays.next_s + max(10 * strays.wait_s, policy.probe_max_s)
     strays.wait_s = min(2 * strays.wait_s if again else policy.climb_wait_s, most_s)
     strays.next_s = at_s + strays.wait_s
 
@@ -297,6 +324,20 @@ def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float)
         strays.checked = max(in_flight // 2, 1)
         strays.block_before = per_s
         _begin_block(strays, 0.0)
+    return True
+
+
+def ended(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
+    """End a tolerance whose refusals have ended: none in so many calls that it is no chance. Return True if it ends.
+
+    A climb that met a limit among them may have met them alone, so the next one is not put off by what it cost.
+    """
+    if not strays.tolerated or strays.checked or at_s >= strays.next_s:
+        return False
+    if (1 - strays.tolerated) ** strays.unrefused >= policy.chance**2:  # each refusal begins the count anew: many looks
+        return False
+    end(strays)
+    strays.next_s = min(strays.next_s, at_s + max(strays.wait_s - policy.climb_wait_s, 0.0))
     return True
 
 

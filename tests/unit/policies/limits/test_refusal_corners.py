@@ -94,10 +94,11 @@ def test_after_a_storm_from_the_first_second_the_search_begins_anew(storm: Storm
 
 @pytest.mark.parametrize(
     ("bucket", "most"),
-    [  # before a search was begun anew after storms: 0.4, 53.7 and 36.2 %
-        (SlowBucket(10), 0.01),
+    [  # before a climb was judged by the chance of its refusals: 40, 5, 24 and 76 %
+        (SlowBucket(15), 0.1),
         (SlowBucket(20), 0.1),
-        (SlowBucket(6, nodes=4), 0.3),
+        (SlowBucket(6, nodes=4), 0.1),
+        (SlowBucket(20, nodes=4), 0.1),
     ],
     ids=str,
 )

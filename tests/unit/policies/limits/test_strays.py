@@ -5,9 +5,12 @@ no limit is taken for them.
 from __future__ import annotations
 
 import itertools
+import math
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.limits import strays
 from policies.limits.limit import allowance, new
@@ -131,6 +134,67 @@ def test_a_climb_that_meets_a_limit_is_paid_for_by_a_hundred_calls_for_each_refu
     strays.count(state, 2, refused)
     assert strays.ascend(POLICY, state, 0.5, 1.0) == 5.0
     assert state.next_s - 1.0 == wait_s
+
+
+@pytest.mark.parametrize(
+    ("calls", "refused", "before", "refused_before", "met"),
+    [
+        (9, 9, 41, 20, True),  # all of nine, of which half were refused before
+        (12, 7, 5, 0, False),  # few calls were refused by none before
+        (16, 7, 30, 0, True),
+        (40, 20, 30, 15, False),
+        (2_000, 1_010, 30, 15, False),
+        (100_000, 99_999, 30, 29.9, False),
+        (10, 0, 30, 0, False),
+    ],
+)
+def test_a_limit_is_met_where_chance_does_not_explain_the_refusals(
+    calls: int, refused: int, before: float, refused_before: float, met: bool
+) -> None:
+    chance = strays._chance(calls, refused, before, refused_before, POLICY.chance)
+    assert (chance < POLICY.chance) is met
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.floats(0, 60), st.floats(0, 1))
+def test_the_chance_of_refusals_is_the_tail_of_the_predictive_distribution(
+    calls: int, refused: int, before: float, share: float
+) -> None:
+    refused, refused_before = min(refused, calls), share * before
+    a, b = refused_before + 0.5, before - refused_before + 0.5
+    weights = [_beta_binomial(calls, k, a, b) for k in range(calls + 1)]
+    tail = sum(weights[refused:]) if refused * (before + 1) > calls * a else 1.0
+    assert sum(weights) == pytest.approx(1.0)
+    assert strays._chance(calls, refused, before, refused_before, 2.0) == pytest.approx(tail, abs=1e-9)
+
+
+def _beta_binomial(calls: int, refused: int, a: float, b: float) -> float:
+    of = math.lgamma
+    ways = of(calls + 1) - of(refused + 1) - of(calls - refused + 1)
+    return math.exp(ways + of(a + refused) + of(b + calls - refused) - of(a + b + calls) - of(a) - of(b) + of(a + b))
+
+
+def test_a_climb_from_nothing_known_tolerates_nothing() -> None:
+    """A limit of half of its calls looks as a share of a half does."""
+    state = Strays()
+    strays.climb(state, 5.0, 10.0, 0.0)
+    strays.count(state, 10, 12)
+    assert strays.ascend(POLICY, state, 0.5, 3.0) is None and not state.climbs
+    assert state.tolerated == 0.0
+
+
+def test_a_limit_that_was_met_in_a_storm_is_tried_again_once_nothing_is_refused() -> None:
+    state = Strays(tolerated=0.5, next_s=600.0, wait_s=10.0)
+    strays.count(state, 14, 0)
+    assert not strays.ended(POLICY, state, 20.0)
+    strays.count(state, 1, 0)
+    assert strays.ended(POLICY, state, 20.0) and (state.tolerated, state.next_s) == (0.0, 20.0)
+
+
+def test_a_refusal_begins_the_count_of_calls_without_one_anew() -> None:
+    state = Strays(tolerated=0.5, next_s=600.0, wait_s=10.0)
+    for accepted, refused in ((14, 0), (0, 1), (14, 0)):
+        strays.count(state, accepted, refused)
+    assert not strays.ended(POLICY, state, 20.0)
 
 
 def test_a_storm_that_refuses_all_of_a_climb_says_nothing_of_a_limit() -> None:
