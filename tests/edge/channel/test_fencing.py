@@ -21,14 +21,14 @@ from tests.edge.support.virtual_clock import VirtualRuntime, virtually
 
 async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_there(tmp_path: Path) -> None:
     models = FunctionModel(), FunctionModel(), FunctionModel()
-    first, second, third = (
-        Run(tmp_path / folder, model, source=ListSource(rows(20)))
-        for folder, model in zip(("a", "b", "c"), models, strict=True)
-    )
+    first = Run(tmp_path / "a", models[0], source=ListSource(rows(20)))
     runtime = first.runtime
+    others = [
+        Run(tmp_path / folder, model, source=ListSource(rows(20)), runtime=runtime)
+        for folder, model in zip(("b", "c"), models[1:], strict=True)
+    ]
     try:
-        for run in (first, second, third):
-            run.driver._runtime = runtime
+        for run in (first, *others):
             async with asyncio.timeout(20):
                 facts = await run.driver.run()
             assert (facts["outcome"], facts["rows_succeeded"]) == ("complete", 20)

@@ -70,6 +70,7 @@ TESTED = {
     "`--answer-as NAME` names": "test_a_table_with_a_column_answer_has_its_answers_in_a_column_of_another_name",
     "The file name selects": "test_an_output_of_a_form_that_nobody_writes",
     "is written in one piece": "test_it_is_made_when_the_run_ends",
+    "A link is kept": "test_results_are_written_where_the_users_link_points_and_the_link_stays",
     "During a job and after it": "test_results_of_a_job_in_another_form",
     "Every value of a CSV file": "test_any_reader_finds_each_row_once_and_each_text_as_it_is",
     # Types
