@@ -118,7 +118,7 @@ class Cortex:
         try:
             await finding
         except Exception:  # of the cluster: shares that nobody told of are free once their lease has run out
-            _log.exception("the members of an earlier cortex were not all found")
+            _log.exception("an earlier scheduler had members of which not all were found")
             return
         self._awaited |= self._supervisor.found_jobs - self._state.jobs.keys()
         self._found = True

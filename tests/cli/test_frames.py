@@ -186,7 +186,7 @@ async def test_inside_a_running_loop() -> None:
         ("none.csv", {}, "none.csv: no such file"),
         (ROWS, {"schema": {"type": "object"}}, "schema: the top level must be"),
         (ROWS, {"schema": int}, "schema: the top level must be"),
-        (ROWS, {"output": "no/o.csv"}, "there is no folder no"),
+        (ROWS, {"output": "no/o.csv"}, "there is no folder "),
         (ROWS, {"id": "text", "with_input": True, "output": "o.parquet", "max_cost": -1}, "max-cost"),
     ],
 )  # fmt: skip
