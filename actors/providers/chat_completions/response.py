@@ -98,6 +98,11 @@ class _TextCompletion(msgspec.Struct, gc=False):
     usage: _TextUsage
 
 
+_THINK: Final = "<think>"
+_THOUGHT: Final = "</think>"
+_THINK_WITHIN: Final = 16
+"""Characters at the beginning of a text among which the first tag stands, behind line breaks."""
+
 _TEXT_COMPLETION: Final = msgspec.json.Decoder(_TextCompletion)
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -111,7 +116,7 @@ def _quick(body: bytes) -> Reply | None:
         return None
     choice, counts = found.choices[0], found.usage
     text, given, written, read, kept = choice.message.content, counts.prompt_tokens, counts.completion_tokens, 0, 0
-    if not text or not found.id or given + written != counts.total_tokens:
+    if not text or not found.id or given + written != counts.total_tokens or _THINK in text[:_THINK_WITHIN]:
         return None
     if (details := counts.prompt_tokens_details) is not None:
         read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
@@ -226,7 +231,8 @@ def _content(message: Mapping[str, Any], cut: bool) -> tuple[list[dict[str, Any]
     thoughts, text, refused = "", "", ""
     content = message.get("content")
     if isinstance(content, str):
-        text = content
+        thoughts = _thoughts_alone(content)
+        text = "" if thoughts else content
     elif isinstance(content, list):
         thoughts, text, refused = _parts(content)
     elif content is not None:
@@ -248,6 +254,22 @@ def _content(message: Mapping[str, Any], cut: bool) -> tuple[list[dict[str, Any]
     elif isinstance(message.get("function_call"), dict):
         blocks.append(_tool_use({"function": message["function_call"]}, 0, cut))
     return blocks, bool(refused)
+
+
+def _thoughts_alone(text: str) -> str:
+    """Return the thoughts of a text that holds nothing else; empty for any other text, which is kept to the letter.
+
+    A server without a parser for its model's thoughts leaves them in the content, between tags
+    (https://docs.vllm.ai/en/stable/features/reasoning_outputs, deepseek-ai/DeepSeek-R1#23). Alone they are no answer.
+    """
+    thoughts, rest = "", text.strip()
+    while rest.startswith(_THINK):
+        end = rest.find(_THOUGHT)
+        if end < 0:
+            return ""
+        thoughts += rest[len(_THINK) : end]
+        rest = rest[end + len(_THOUGHT) :].lstrip()
+    return thoughts if not rest else ""
 
 
 def _parts(parts: list[Any]) -> tuple[str, str, str]:

@@ -42,7 +42,7 @@ def plain_value(body: bytes, charset: str = "", answer: str = "") -> bytes:
 
 def before_cut(text: str, answer: str, why: str) -> dict[str, Any]:
     """Return the whole fields of an object that was cut behind the field ``answer``. Raises UnreadableAnswer for one
-    that was cut before, and UnreadableResponse with ``why`` for other text.
+    that was cut before, or names that field and is no JSON, and UnreadableResponse with ``why`` for other text.
 
     A field behind the answer proves that the answer is whole. The last field may be cut, and is left out.
     """
@@ -53,7 +53,8 @@ def before_cut(text: str, answer: str, why: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not answer or not isinstance(found, dict) or not found:
-        raise UnreadableResponse(why)
+        came = answer and text.startswith("{") and f'"{answer}"' in text
+        raise UnreadableAnswer(why) if came else UnreadableResponse(why)
     last = next(reversed(found))
     if answer not in found or last == answer:
         raise UnreadableAnswer("the answer was cut before its content was whole")

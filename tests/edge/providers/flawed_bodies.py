@@ -162,6 +162,8 @@ PLAIN = [
     Shape("an echo of the request", "mattpocock/sandcastle#568", http(MESSAGE | {"role": "user"}), None),
     Shape("content is a number", "mattpocock/sandcastle#568", http(MESSAGE | {"content": 7}), None),
     Shape("cut in the content", "liushuangls/go-anthropic#128", http(compact(MESSAGE)[:110]), None),
+    Shape("a comma too many", "RFC 8259, 4", http(compact(MESSAGE)[:-1] + b",}"), None),
+    Shape("a quote too few", "RFC 8259, 7", http(compact(MESSAGE).replace(b'"type"', b'type"', 1)), None),
     Shape("an empty object", "mattpocock/sandcastle#568", http({}), None),
     Shape("null", "mattpocock/sandcastle#568", http(b"null"), None),
     Shape("too deep", "mattpocock/sandcastle#568", http(b'{"content":' + b"[" * 100_000), None),

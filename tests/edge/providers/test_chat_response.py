@@ -38,6 +38,12 @@ def test_a_plain_completion() -> None:
     assert json.loads(reply.body)["id"] == "chatcmpl-1"
 
 
+def test_thoughts_between_tags_are_kept_as_such_where_nothing_else_is_said() -> None:
+    [block] = blocks(read_completion(compact(completion({"content": "<think>hm, well</think>\n"}))).body)
+    assert (block["type"], block["thinking"]) == ("thinking", "hm, well")
+    assert read_completion(compact(completion({"content": "<think>hm</think>yes"}))).text == "<think>hm</think>yes"
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "more", "stop_reason", "ending"),
     [
@@ -53,6 +59,11 @@ def test_a_plain_completion() -> None:
         ({"content": None, "refusal": "No."}, "stop", {}, "refusal", Ending.REFUSED),
         ({"content": [{"type": "refusal", "refusal": "No."}]}, "stop", {}, "refusal", Ending.REFUSED),
         ({"content": None}, "stop", {}, "end_turn", Ending.EMPTY),
+        ({"content": "<think>hm</think>"}, "stop", {}, "end_turn", Ending.EMPTY),
+        ({"content": "\n<think>\nhm</think>\n<think></think>\n"}, "stop", {}, "end_turn", Ending.EMPTY),
+        ({"content": "<think>hm</think>yes"}, "stop", {}, "end_turn", Ending.WHOLE),
+        ({"content": "<think>hm"}, "stop", {}, "end_turn", Ending.WHOLE),
+        ({"content": "<think>hm"}, "length", {}, "max_tokens", Ending.CUT),
         ({"content": "", "reasoning_content": "hm"}, "length", {}, "max_tokens", Ending.CUT),
         ({"content": None, "tool_calls": [CALL]}, "tool_calls", {}, "tool_use", Ending.TOOL_USE),
         ({"content": None, "tool_calls": [CALL]}, "stop", {}, "tool_use", Ending.TOOL_USE),  # a forced tool
