@@ -228,14 +228,15 @@ class HttpModel:
         again: Callable[[Variant], Awaitable[Reply | Failure]],
     ) -> Reply | Failure:  # fmt: skip
         """Return the outcome of a request without the fields that the server refuses, each spelling tried once. The one
-        that is not refused is used from then on. `variant`: the spelling that had this outcome."""
+        that is not refused is used from then on; none is if the last is refused too: the words may be of this request
+        alone. `variant`: the spelling that had this outcome."""
         tried = [variant]
         while isinstance(outcome, Failure) and (other := form.other(tried[-1], outcome)) is not None:
             if other in tried:
                 return outcome
             tried.append(other)
             outcome = await again(other)
-        if len(tried) > 1:
+        if len(tried) > 1 and not (isinstance(outcome, Failure) and refuses_request(outcome)):
             self._variant = tried[-1]
         return outcome
 

@@ -24,6 +24,10 @@ from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, Ste
 KEY = "sk-made-up-0123456789"
 BODY = json.dumps({"model": "gpt", "max_tokens": 8, "messages": [{"role": "user", "content": "Yes?"}]}).encode()
 YES = completion({"content": "yes"})
+FORCED = json.dumps({
+    "model": "gpt", "max_tokens": 8, "messages": [{"role": "user", "content": "Yes?"}],
+    "tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": "look"},
+}).encode()  # fmt: skip
 
 
 def client(server: Scripted, environ: dict[str, str] | None = None, provider: str = "openai", **where: str) -> ChatModel:
@@ -129,6 +133,29 @@ async def test_a_server_that_knows_no_usage_of_streams_is_asked_without(monkeypa
         await model.close()
     assert [each.usage for each in found if isinstance(each, Reply)] == [Usage(unknown=True)] * 2
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("told", [{}, {"x_should_retry": "true"}])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported parameter: 'max_tokens' is not supported with this model.",
+        "Thinking mode does not support this tool_choice",
+    ],
+)
+async def test_a_spelling_is_not_kept_whose_request_was_refused_all_the_same(words: str, told: dict[str, str]) -> None:
+    odd = FORCED.replace(b"Yes?", b"odd")
+
+    def script(asked: Asked) -> Answer:
+        return http(openai(words), 400, **told) if b"odd" in asked.body else http(YES)
+
+    with served(script) as server:
+        model = client(server)
+        found = [await model.call(each, output_tokens_max=8, timeout_s=5) for each in (FORCED, odd, FORCED)]
+        await model.close()
+        assert [type(each) for each in found] == [Reply, Failure, Reply]
+        assert len(server.asked) == 4, "asked in another spelling, once"
+        assert server.asked[-1].body == server.asked[0].body
 
 
 async def test_a_server_that_refuses_both_bounds_is_asked_twice_and_no_more() -> None:
