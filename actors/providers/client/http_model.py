@@ -38,7 +38,7 @@ from actors.providers.transport.body import (
 from actors.providers.transport.event_stream import StreamError
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.free_call import free_call
-from actors.providers.transport.json_text import charset_in, plain_json, plain_value
+from actors.providers.transport.json_text import charset_in, plain_json
 from actors.providers.transport.server_load import Load, ServerLoad
 from actors.providers.transport.unlabelled import read_unlabelled
 from cortex.values.chat_form.messages import NoCounterpart, messages_request
@@ -274,12 +274,15 @@ class HttpModel:
             return self._failures.of_response(status, headers, data, form.path)
         kind, _, parameters = headers.get("content-type", "").partition(";")
         kind, streamed = kind.strip().lower(), False
+        lost: Exception | None = None
         try:
             if kind == "application/json":
                 try:
                     whole = await answer.read()
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    return _salvaged(form, answer, error)
+                except UnreadableResponse:
+                    raise
+                except Exception as error:  # of the connection, of which the SDK has types of its own
+                    whole, lost = answer.received(), error
                 if progress is not None:
                     progress(len(whole))
             else:  # the body says what it is: gateways and proxies label JSON as text, and plain answers as streams
@@ -288,7 +291,10 @@ class HttpModel:
                 reply = form.read(whole, charset_in(parameters) if parameters and not streamed else "")
                 self._replied = True
                 return reply
-            except UnreadableResponse:
+            except UnreadableResponse as error:
+                begun = isinstance(error, UnreadableAnswer)  # its whole was made, and may have been paid
+                if lost is not None and (isinstance(lost, TimeoutError) or not begun):
+                    raise lost from None
                 plain = b"" if streamed else plain_json(whole)
                 if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
                     return self._failures.of_response(status, headers, plain, form.path)
@@ -372,14 +378,3 @@ def refuses_stream(failure: Failure) -> bool:
     whole answers: the timeout of the attempt, which counts the tokens that the answer may have, is then the only
     bound."""
     return refuses_request(failure) and _NO_STREAM.search(failure.message) is not None
-
-
-def _salvaged(form: WireForm, answer: Response, error: Exception) -> Reply:
-    """Return the reply in what came before an error of the connection, if it is whole JSON; else raise the error.
-
-    Servers announce too long a body, or leave out the last chunk: the answer is there, and was paid.
-    """
-    try:
-        return form.read(plain_value(answer.received()), "")
-    except Exception:  # whatever came is no whole answer
-        raise error from None

@@ -106,6 +106,7 @@ class _SdkResponse:
     def __init__(self, response: httpx2.Response, client: Any, bytes_max: int) -> None:
         self._response, self._bytes_max = response, bytes_max
         self._client = client
+        self._parts: list[bytes] = []
         self.status: int = response.status_code
         self.headers: Mapping[str, str] = response.headers
 
@@ -120,7 +121,9 @@ class _SdkResponse:
             yield b"".join(b"data: %s\n" % line.encode() for line in event.data.splitlines()) + b"\n"
 
     async def read(self) -> bytes:
-        return b"".join([chunk async for chunk in self.chunks()])
+        async for chunk in self.chunks():
+            self._parts.append(chunk)
+        return b"".join(self._parts)
 
     def received(self) -> bytes:
-        return b""
+        return b"".join(self._parts)

@@ -46,7 +46,7 @@ class Response(Protocol):
         """Return the whole body, under the same bound."""
 
     def received(self) -> bytes:
-        """Return what came of a plain body before `read` failed; empty where that is not kept."""
+        """Return what came of the body before `read` failed, decoded."""
 
 
 class Exchange(Protocol):
@@ -182,10 +182,11 @@ class _AiohttpExchange:
 
 
 class _AiohttpResponse:
-    __slots__ = ("_bytes_max", "_response", "headers", "status")
+    __slots__ = ("_bytes_max", "_parts", "_response", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse, bytes_max: int) -> None:
         self._response, self._bytes_max = response, bytes_max
+        self._parts: list[bytes] = []
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
 
@@ -193,10 +194,9 @@ class _AiohttpResponse:
         return bounded(self._response.content.iter_any(), self._bytes_max)
 
     async def read(self) -> bytes:
-        length = self._response.content_length
-        if length is None or length > self._bytes_max or "Content-Encoding" in self.headers:
-            return b"".join([chunk async for chunk in self.chunks()])
-        return await self._response.read()
+        async for chunk in self.chunks():
+            self._parts.append(chunk)
+        return b"".join(self._parts)
 
     def received(self) -> bytes:
-        return b""
+        return b"".join(self._parts)

@@ -24,11 +24,8 @@ def decoded(body: bytes, encoding: str, bytes_max: int = BODY_BYTES_MAX) -> byte
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return body
-    if name in ("gzip", "x-gzip"):
-        bits = 16 + zlib.MAX_WBITS
-    elif name == "deflate":
-        bits = zlib.MAX_WBITS if body[:1] and body[0] & 15 == _ZLIB_METHOD else -zlib.MAX_WBITS
-    else:
+    bits = _bits(body, name)
+    if not bits:
         raise aiohttp.ClientPayloadError(f"the answer's encoding is {name[:40]}, which nobody asked for")
     parts: list[bytes] = []
     left = bytes_max
@@ -47,3 +44,24 @@ def decoded(body: bytes, encoding: str, bytes_max: int = BODY_BYTES_MAX) -> byte
             raise aiohttp.ClientPayloadError(f"the answer's {name} is cut")
         body = member.unused_data
     return b"".join(parts)
+
+
+def decoded_beginning(body: bytes, encoding: str, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Return what the beginning of a body becomes, at most `bytes_max`; empty where it is not in that encoding."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return body
+    bits = _bits(body, name)
+    try:
+        return zlib.decompressobj(bits).decompress(body, bytes_max) if bits else b""
+    except zlib.error:
+        return b""
+
+
+def _bits(body: bytes, name: str) -> int:
+    """Return zlib's window bits for an encoding; 0 for one that was not asked for."""
+    if name in ("gzip", "x-gzip"):
+        return 16 + zlib.MAX_WBITS
+    if name == "deflate":
+        return zlib.MAX_WBITS if body[:1] and body[0] & 15 == _ZLIB_METHOD else -zlib.MAX_WBITS
+    return 0

@@ -23,7 +23,7 @@ from yarl import URL
 from actors.providers.transport.body import BODY_BYTES_MAX, bounded
 from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.connection_pool import ConnectionPool
-from actors.providers.transport.content_encoding import decoded
+from actors.providers.transport.content_encoding import decoded, decoded_beginning
 
 _ENCODING: Final = istr("Content-Encoding")
 _LENGTH_LINE: Final = b"\r\nContent-Length: 1\r\n"
@@ -203,5 +203,6 @@ class PrebuiltResponse:
         return decoded(body, self.headers[_ENCODING], self._bytes_max) if _ENCODING in self.headers else body
 
     def received(self) -> bytes:
-        """Return what came of a plain body before `read` failed."""
-        return b"" if _ENCODING in self.headers else b"".join(self._connection.parts)
+        """Return what came of the body before `read` failed."""
+        came = b"".join(self._connection.parts)
+        return decoded_beginning(came, self.headers[_ENCODING], self._bytes_max) if _ENCODING in self.headers else came

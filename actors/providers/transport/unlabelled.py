@@ -24,7 +24,7 @@ async def read_unlabelled(
 
     A page (HTML, XML) is recognised by its first character and not read further. Raises UnreadableResponse for one,
     StreamError, UnreadableAnswer for a stream that ended before its message was whole, and the error of a connection
-    that was lost before.
+    that was lost before. Of other JSON that was cut, what came is returned.
     """
     assembler = made() if kind in ("text/event-stream", AWS_EVENT_STREAM) else None
     begun, parts, total = b"", [], 0
@@ -52,8 +52,9 @@ async def read_unlabelled(
             assembler.feed(chunk)
             if assembler.done:
                 break
-    except (aiohttp.ClientError, TimeoutError):
-        if assembler is None or not assembler.whole:
+    except (aiohttp.ClientError, TimeoutError) as error:
+        answer_begun = begun.startswith(b"{") and not isinstance(error, TimeoutError)
+        if not (answer_begun if assembler is None else assembler.whole):
             raise
     if assembler is not None:
         return assembler.message(), True

@@ -147,8 +147,9 @@ async def test_an_explanation_cut_short_leaves_the_status() -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        ([*http(compact(MESSAGE)[:-1], content_length="900"), Step.CUT], 0, "connection was lost"),
-        ([*chunked(compact(MESSAGE)[:-1], "application/json", end=False), Step.CUT], 0, "connection was lost"),
+        ([*http(b"", content_length="900"), Step.CUT], 0, "connection was lost"),
+        ([*http(b" \n{", content_length="900"), Step.CUT], 0, "connection was lost"),
+        ([*chunked(b"upstream", "application/json", end=False), Step.CUT], 0, "connection was lost"),
         ([http(MESSAGE)[0][:40], Step.CUT], 0, "connection was lost"),  # type: ignore[index]
         ([b"SSH-2.0-OpenSSH\r\n\r\n", Step.CUT], 0, "connection was lost"),
         ([Step.CUT], 0, "connection was lost"),
@@ -175,6 +176,60 @@ async def test_what_comes_broken_is_transient_and_was_sent(
         assert (again.kind, again.sent) == (FailureKind.TRANSIENT, True), again
 
 
+WHOLE = compact(MESSAGE)
+CUT_IN_TEXT = WHOLE[: WHOLE.index(b"yes") + 2]
+CUT_IN_USAGE = WHOLE[: WHOLE.index(b'"output_tokens"')]
+PACKED = gzip.compress(WHOLE[:-1], mtime=0)
+
+
+def cut(body: bytes, kind: str = "application/json", encoding: str = "") -> list[Answer]:
+    """Return answers with this body whose connection ends before it is whole: by its length, and by its chunks."""
+    if encoding:
+        return [[*http(body, content_type=kind, content_length="900", content_encoding=encoding), Step.CUT]]
+    return [
+        [*http(body, content_type=kind, content_length="900"), Step.CUT], [*chunked(body, kind, end=False), Step.CUT],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [*cut(CUT_IN_USAGE), *cut(WHOLE[:-1]), *cut(PACKED, encoding="gzip")],
+)
+async def test_an_answer_that_came_whole_is_kept_although_its_connection_ended(connect: Connect, answer: Answer) -> None:
+    async with connect(always(answer), concurrency=1) as (server, model):
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+    assert isinstance(found, Reply) and (found.text, len(server.asked)) == ("yes — é", 1), found
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [*cut(CUT_IN_TEXT), *cut(WHOLE[:30]), *cut(gzip.compress(CUT_IN_TEXT, mtime=0)[:-8], encoding="gzip")],
+)
+async def test_an_answer_that_was_cut_had_come_and_may_be_paid(connect: Connect, answer: Answer) -> None:
+    async with connect(always(answer), concurrency=1) as (_, model):
+        failure = await failed(model)
+    assert (failure.kind, failure.sent, failure.answer_came) == (FailureKind.UNREADABLE, True, True), failure
+    assert "cut" in failure.message
+
+
+async def test_a_cut_answer_that_is_labelled_as_text_is_no_other() -> None:
+    answers = iter([*cut(CUT_IN_USAGE, "text/plain"), *cut(CUT_IN_TEXT, "text/plain")])
+    async with scripted(lambda _: next(answers)) as server:
+        model = AnthropicModel(CREDENTIAL, base_url=server.url)
+        found = [await model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in range(4)]
+        await model.close()
+    assert [each.text if isinstance(each, Reply) else each.kind for each in found] == [
+        "yes — é", "yes — é", FailureKind.UNREADABLE, FailureKind.UNREADABLE,
+    ]  # fmt: skip
+
+
+async def test_an_error_that_was_cut_is_read_as_far_as_it_came(connect: Connect) -> None:
+    body = compact(error("overloaded_error", "Overloaded"))
+    async with connect(always([*http(body, content_length="900"), Step.CUT])) as (_, model):
+        failure = await failed(model)
+    assert (failure.kind, failure.message) == (FailureKind.OVERLOADED, "Overloaded"), failure
+
+
 async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(connect: Connect) -> None:
     page = [*http(b"<html>", content_type="text/html", content_length="900"), Step.HANG]
     async with connect(always(page), concurrency=1) as (server, model):
@@ -183,7 +238,7 @@ async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(c
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 200)
 
 
-@pytest.mark.parametrize("answer", [[Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]])  # type: ignore[index]
+@pytest.mark.parametrize("answer", [[Step.HANG], [*http(CUT_IN_TEXT, content_length="900"), Step.HANG]])
 async def test_the_attempt_ends_at_its_deadline(connect: Connect, answer: Answer) -> None:
     async with connect(always(answer)) as (server, model):
         await model.open()

@@ -3,10 +3,12 @@ never another exception."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from multidict import CIMultiDict
@@ -64,6 +66,17 @@ class InMemory:
 
     def received(self) -> bytes:
         return self.body
+
+
+class Cut(InMemory):
+    """Response of which only this part of the body came before its connection ended."""
+
+    async def read(self) -> bytes:
+        raise aiohttp.ClientPayloadError("not enough data")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+        await self.read()
 
 
 class Wired(HttpModel):
@@ -136,6 +149,23 @@ def test_any_streamed_answer_is_read_or_is_an_answer_that_came(name: str, form: 
             assert not outcome.answer_came or paid_attempts(outcome) <= 2
             begun += outcome.answer_came
     assert begun > CASES // 50
+
+
+@EACH_FORM
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_an_answer_that_was_cut_anywhere_is_read_or_had_come(name: str, form: WireForm, kind: str) -> None:
+    body, model, stages = compact(PLAIN[name]), Wired(form), []
+    first = body.index(b",")
+    for length in range(len(body) + 1):
+        model.answer = Cut(body[:length], kind)
+        outcome = done(model._sent(form, b"{}", 5.0, None, None, 1 << 26))
+        if isinstance(outcome, Reply):
+            stages.append("read")
+        else:
+            stages.append("came" if outcome.answer_came else "lost")
+            assert outcome.answer_came or (outcome.kind is FailureKind.TRANSIENT and length <= first), outcome
+    assert [stage for stage, _ in itertools.groupby(stages)] == ["lost", "came", "read"]
+    assert stages.index("read") < len(body)
 
 
 @pytest.mark.parametrize("charset", ["", "hex", "idna", "punycode", "undefined", "\0", "x" * 1_000, "latin-1", "utf-16"])
