@@ -59,8 +59,9 @@ class ChatVariant(NamedTuple):
     """Translator of the fields beside the messages; None: that of a provider that takes any effort."""
     thoughts: bool = False
     """True: the thoughts of earlier turns are given back (``thinking_mode``)."""
-    forced: bool = True
-    """False: the server refuses to force its model to use a tool, which may choose then."""
+    forced: bool | None = True
+    """False: the server refuses to force its model to use a tool, which may choose then. None: unless the request has
+    switched thinking off."""
 
 
 def _body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
@@ -77,8 +78,9 @@ def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
         return variant._replace(signed=False)
     if variant.signed and refuses_request(outcome) and _UNSIGNED.search(outcome.message):
         return variant._replace(signed=None)
-    if variant.forced and refuses_force(outcome):
-        return variant._replace(forced=False)
+    if variant.forced is not False and refuses_force(outcome):
+        switched = isinstance(variant.translator, SwitchedTranslator)
+        return variant._replace(forced=None if switched and variant.forced else False)
     if not variant.thoughts and misses_thoughts(outcome):
         return variant._replace(thoughts=True)
     if variant.thoughts and refuses_field(outcome, THOUGHTS_FIELD):

@@ -17,6 +17,7 @@ import msgspec
 from actors.providers.chat_completions.thinking_mode import (
     SwitchedTranslator,
     is_forced,
+    is_off,
     said_in_words,
     switched_effort,
     switched_thinking,
@@ -62,7 +63,7 @@ _decode: Final = msgspec.json.decode
 
 def chat_body(
     body: bytes, bound: str, streamed: bool = False, counted: bool = True, signed: bool | None = True,
-    translator: FieldTranslator | None = None, thoughts: bool = False, forced: bool = True,
+    translator: FieldTranslator | None = None, thoughts: bool = False, forced: bool | None = True,
 ) -> bytes:  # fmt: skip
     """Return the body of a canonical request, in the form of chat completions. A request that its user wrote in that
     form (`cortex.values.chat_form.request`) stays as it is but for the name of its bound.
@@ -70,8 +71,8 @@ def chat_body(
     `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
     `counted`: with the usage in the last one. `signed`: give signatures of tool calls back (`tool_signatures`); None:
     and have calls without one pass for signed. `translator`: that of the other fields (`fields_with`); None: one for
-    any effort. `thoughts`: give thoughts back; `forced`: False leaves the choice of tools to the model
-    (`thinking_mode`). Raises `Untranslatable`.
+    any effort. `thoughts`: give thoughts back; `forced`: False leaves the choice of tools to the model, None to one
+    that may think (`thinking_mode`). Raises `Untranslatable`.
     """
     if body.startswith(CHAT_MARK):
         return _as_written(body, bound, streamed, counted)
@@ -95,7 +96,7 @@ def chat_body(
     if (tokens := fields.pop("max_tokens", None)) is not None:
         made[bound] = tokens
     made |= translator.fields(fields)
-    if not forced and is_forced(made.get("tool_choice")):
+    if not forced and is_forced(made.get("tool_choice")) and (forced is False or not is_off(made)):
         made["tool_choice"] = "auto"
     if streamed:
         made |= _STREAMED if counted else {"stream": True}

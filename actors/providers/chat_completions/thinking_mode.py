@@ -6,7 +6,8 @@ beside the effort, which has no ``none``. What a model that thinks refuses, with
 - A forced tool: "Thinking mode does not support this tool_choice" (deepseek-ai/DeepSeek-V3#1376, with the switch as
   its remedy), "The tool_choice parameter does not support being set to required or object in thinking mode" (Qwen,
   QwenLM/qwen-code#7659). So a forced tool switches thinking off, unless the request asks for thinking or an effort;
-  then and elsewhere the choice is left to the model, once it was refused.
+  then and elsewhere the choice is left to the model, once it was refused. A tool beside thinking that is off stays
+  forced, unless that is refused too.
 - A conversation without the thoughts of its earlier turns: "The `reasoning_content` in the thinking mode must be passed
   back to the API." (anomalyco/opencode#24722), "Missing `reasoning_content` field in the assistant message at message
   index 2." (continuedev/continue#10193), "thinking is enabled but reasoning_content is missing in assistant tool call
@@ -31,6 +32,7 @@ from policies.failures.told_retry import refuses_request
 THOUGHTS_FIELD: Final = "reasoning_content"
 SWITCH: Final = "thinking"
 _OFF: Final = {SWITCH: {"type": "disabled"}}
+_OFF_JSON: Final = msgspec.json.encode(_OFF[SWITCH])
 _ON: Final = {SWITCH: {"type": "enabled"}}
 _UNFORCED: Final = (b'"auto"', b'"none"')
 _NO_FORCE: Final = re.compile(
@@ -51,7 +53,7 @@ class SwitchedTranslator(FieldTranslator):
         thinking or an effort. Raises Untranslatable."""
         made = super().fields(given)
         if is_forced(made.get("tool_choice")) and "reasoning_effort" not in made and SWITCH not in made:
-            made[SWITCH] = msgspec.Raw(msgspec.json.encode(_OFF[SWITCH]))
+            made[SWITCH] = msgspec.Raw(_OFF_JSON)
         return made
 
 
@@ -69,6 +71,11 @@ def switched_thinking(thinking: Mapping[str, Any], api: str) -> dict[str, Any]:
 def is_forced(choice: Any) -> bool:
     """Return whether a choice of tools, as JSON, forces the model to use one."""
     return isinstance(choice, msgspec.Raw) and bytes(choice) not in _UNFORCED
+
+
+def is_off(made: Mapping[str, Any]) -> bool:
+    """Return whether the fields of a request switch thinking off."""
+    return bytes(made.get(SWITCH, b"")) == _OFF_JSON
 
 
 def refuses_force(outcome: Failure) -> bool:

@@ -178,6 +178,36 @@ async def test_a_server_that_refuses_is_asked_otherwise_from_then_on(
         assert [at(each.json, path) for each in server.asked] == expected
 
 
+async def test_a_row_with_an_effort_takes_the_forced_tool_from_no_row_without() -> None:
+    typed, thinks = ASKED | TOOLS | {"tool_choice": NAMED}, FORCED
+
+    def script(asked: Asked) -> Answer:
+        refused = asked.json["tool_choice"] != "auto" and asked.json.get("thinking") != OFF["thinking"]
+        return http({"error": {"message": NO_FORCE}}, 400) if refused else http(WHOLE)
+
+    with served(script) as server:
+        model = model_of("deepseek", server.url)
+        for each in (typed, thinks, typed, thinks, typed | {"thinking": {"type": "disabled"}}):
+            assert isinstance(await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=5), Reply)
+        await model.close()
+    assert [each.json["tool_choice"] for each in server.asked] == [CHOSEN, CHOSEN, "auto", CHOSEN, "auto", CHOSEN]
+
+
+@pytest.mark.parametrize("first", [[], [FORCED]])
+async def test_a_server_that_refuses_a_forced_tool_whatever_is_off_lets_its_model_choose(first: list[Any]) -> None:
+    def script(asked: Asked) -> Answer:
+        return http(WHOLE) if asked.json["tool_choice"] == "auto" else http({"error": {"message": NO_FORCE}}, 400)
+
+    typed = ASKED | TOOLS | {"tool_choice": NAMED}
+    with served(script) as server:
+        model = model_of("deepseek", server.url)
+        for each in (*first, typed, typed):
+            assert isinstance(await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=5), Reply)
+        await model.close()
+    assert [each.json["tool_choice"] for each in server.asked[-2:]] == ["auto", "auto"]
+    assert len(server.asked) == (5 if first else 4)
+
+
 def at(value: Any, path: str) -> Any:
     for step in path.split("."):
         value = value[int(step)] if isinstance(value, list) else value.get(step)
