@@ -19,6 +19,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from actors.providers.client.canonical_request import model_in
 from actors.providers.client.token_renewal import TokenRenewal
 from actors.providers.client.wire_form import NO_FORM, Untranslatable, Variant, WireForm
 from actors.providers.credentials.credential import Credential
@@ -61,7 +62,13 @@ _NO_STREAM: Final = re.compile(
 """Words of a refusal to stream: "Your organization must be verified to stream this model." (OpenAI, until a person has
 shown an identity card: continuedev/continue#8209, through OpenRouter BeehiveInnovations/pal-mcp-server#134) and
 "Unsupported value: 'stream' does not support true with this model." (o1: Aider-AI/aider#2841, at Azure
-BerriAI/litellm#7693)."""
+BerriAI/litellm#7693). The last two are general, and are also said of a feature ("… with tools")."""
+_NEVER_STREAMS: Final = re.compile(r"\bverified to stream\b|'stream' does not support true", re.IGNORECASE)
+_OF_WHOM: Final = re.compile(r"\b(?:model|organi[sz]ation)\b", re.IGNORECASE)
+_OF_FEATURE: Final = re.compile(
+    r"\b(?:with|when|while|if|together)\b(?! (?:this|the|your) (?:model|organi[sz]ation)\b)", re.IGNORECASE
+)
+"""Words behind which a refusal to stream names a feature of its request."""
 
 PAGES_OF_WRONG_ADDRESS: Final = 3
 """Pages with a good status, before any reply, from which on the address is blamed: it is that of a sign-in page, or of
@@ -213,7 +220,8 @@ class HttpModel:
             nonlocal streamed, silence_s
             if not streamed or not isinstance(outcome, Failure) or not refuses_stream(outcome):
                 return outcome
-            self._stream_above_tokens = sys.maxsize
+            if never_streams(outcome, model_in(body)):
+                self._stream_above_tokens = sys.maxsize
             streamed, silence_s = False, None  # nothing comes before the whole answer
             return await again(form.body(body, False, variant))
 
@@ -374,7 +382,16 @@ class HttpModel:
 
 
 def refuses_stream(failure: Failure) -> bool:
-    """Return whether a request was refused because its answer was to be streamed. From then on a model is asked for
-    whole answers: the timeout of the attempt, which counts the tokens that the answer may have, is then the only
-    bound."""
+    """Return whether a request was refused because its answer was to be streamed. It is asked for a whole answer: the
+    timeout of the attempt, which counts the tokens that the answer may have, is then the only bound."""
     return refuses_request(failure) and _NO_STREAM.search(failure.message) is not None
+
+
+def never_streams(refusal: Failure, model: str) -> bool:
+    """Return whether such a refusal is of each request of its model, which is asked for whole answers from then on: one
+    of OpenAI's, or one that names the model or an organisation and no feature of the request."""
+    said = refusal.message
+    if _NEVER_STREAMS.search(said):
+        return True
+    named = _OF_WHOM.search(said) or (model and re.search(rf"(?<![\w-]){re.escape(model)}(?![\w-])", said))
+    return bool(named) and _OF_FEATURE.search(said) is None

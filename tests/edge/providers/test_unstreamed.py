@@ -114,6 +114,34 @@ async def test_another_spelling_is_found_beside_it(first: str, monkeypatch: pyte
     assert silences[-2:] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("words", "for_good"),
+    [
+        (UNVERIFIED, True),
+        ("Unsupported value: 'stream' does not support true with this model.", True),
+        ("Selected model does not support streaming", True),
+        ("Streaming is not supported with this model.", True),
+        ("gpt-9 does not support streaming.", True),
+        ("Streaming is not supported for your organization", True),
+        ("Streaming is not supported with tools.", False),
+        ("This model does not support streaming with tools", False),
+        ("gpt-9 does not support streaming when logprobs are asked for", False),
+        ("Streaming is not supported if n > 1", False),
+        ("This endpoint does not support streaming", False),
+        ("gpt-9-mini-proxy: streaming is not supported", False),
+    ],
+)
+async def test_a_stream_refused_to_one_request_is_asked_for_by_the_next(
+    words: str, for_good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(asked: Asked) -> Answer:
+        return http(openai(words), 400) if asked.json.get("stream") else http(completion({"content": "yes"}))
+
+    found, streamed, _ = await calls("openai", BODY.replace(b'"m"', b'"gpt-9"'), script, monkeypatch)
+    assert [type(each) for each in found] == [Reply, Reply], found
+    assert streamed == ([True, False, False] if for_good else [True, False, True, False])
+
+
 async def test_a_refusal_of_something_else_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = openai("Invalid 'messages': streams of thought are not supported")
     found, streamed, _ = await calls("openai", BODY, lambda _: http(refusal, 400), monkeypatch, 1)
