@@ -24,11 +24,19 @@ _ACCOUNT_WORDS: Final = re.compile(
     r"|reached your specified (?:\w+ )?API usage limits"  # a spend limit the user set; names the day it ends
     r"|spend(?:ing)? (?:limit|cap)"
     r"|organization has been disabled"
-    # LiteLLM, status 400, 401 or 429, over each of its APIs: "Budget has been exceeded! Current cost: …" of a key or a
-    # team, "ExceededBudget: End User=…" and "… crossed budget: …" of a model (BerriAI/litellm#14144, #37000, #40002)
-    r"|\bbudget has been exceeded\b|\bExceededBudget:|\bcrossed budget\b|\bexceeded budget for model\b",
+    # LiteLLM, status 400 or 429, over each of its APIs: of a key, a team or a user, "LiteLLM Virtual Key: …, exceeded
+    # budget for model=…", and of a model (BerriAI/litellm#4208, #14144, #37000, #40002). At the beginning alone: a
+    # request may have exceeded the budget of its thinking.
+    r"|^budget has been exceeded\b|^ExceededBudget:|^LiteLLM .{1,400}, exceeded budget for model="
+    r"|^No deployments available\b.{1,20}\bcrossed budget:",
     re.IGNORECASE,
 )
+_END_USER_WORDS: Final = re.compile(
+    r"^ExceededBudget: End User=|^LiteLLM End User: .{1,400}, exceeded budget for model=", re.IGNORECASE
+)
+"""Words of LiteLLM for the budget of the end user whom a row names (`user`, `metadata.user_id`); other rows may name
+others. Its name for it is `budget_exceeded`, as of a key, and its status 400, 401, 422 or 429
+(https://docs.litellm.ai/docs/proxy/users; `_check_end_user_budget` in litellm/proxy/auth/auth_checks.py)."""
 _TOO_LARGE_WORDS: Final = re.compile(
     r"prompt is too long"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
@@ -101,6 +109,7 @@ ERRORS: Final = ErrorVocabulary(
             kind=FailureKind.BLOCKED, pattern=_MODEL_NAME_ONLY, statuses=frozenset({404}), named=False, quotes=None,
             remedy=MODEL,
         ),
+        WordRule(kind=FailureKind.REJECTED, pattern=_END_USER_WORDS, statuses=frozenset({400, 401, 422, 429})),
         WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
         WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES, remedy=MODEL),
         WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),

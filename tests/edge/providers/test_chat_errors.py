@@ -194,7 +194,17 @@ def read(status: int, body: Any, **headers: str) -> Failure:
         (429, openai("Your team has spent its share.", "budget_exceeded", "429"), K.BLOCKED),
         (400, openai("litellm.BadRequestError: OpenAIException - Budget has been exceeded! Current cost: 14.1, Max budget: 10",
                      None, "400"), K.BLOCKED),
-        (400, openai("ExceededBudget: End User=ann over budget. Spend=0.0009, Budget=0.0001", "auth_error", 400), K.BLOCKED),
+        (400, openai("ExceededBudget: User=ann over budget. Spend=0.0009, Budget=0.0001", "budget_exceeded", "400"), K.BLOCKED),
+        (400, openai("litellm.BadRequestError: Litellm_proxyException - ExceededBudget: User=x over budget.", None, "400"), K.BLOCKED),
+        (429, openai("LiteLLM Virtual Key: 97c29, key_alias: None, exceeded budget for model=m", "auth_error", "429"), K.BLOCKED),
+        # of the user of a row alone: https://docs.litellm.ai/docs/proxy/users
+        *((status, openai(f"{before}ExceededBudget: End User=ann over budget. Spend=0.0009, Budget=0.0001", name, str(status)), K.REJECTED)
+          for status in (400, 401, 422, 429) for name in ("auth_error", "budget_exceeded")
+          for before in ("", "litellm.BadRequestError: Litellm_proxyException - ")),
+        (429, openai("LiteLLM End User: ann, exceeded budget for model=m", "budget_exceeded", "429"), K.REJECTED),
+        # and of one request
+        (400, openai("The thinking token budget has been exceeded"), K.REJECTED),
+        (400, openai("thinking: the prompt crossed budget, exceeded budget for model m"), K.REJECTED),
         (429, openai("No deployments available - crossed budget: Exceeded budget for deployment model_name: m: 0.363 >= 1d",
                      None, "429"), K.BLOCKED),
         (429, openai("LiteLLM User: engineer-1, exceeded budget for model=m", "budget_exceeded", "429"), K.BLOCKED),

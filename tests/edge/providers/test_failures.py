@@ -117,6 +117,9 @@ UPSTREAM = '{"type":"error","error":{"type":"overloaded_error","message":"prompt
         (f"{BEFORE}b'{UPSTREAM}'. Received Model Group=m\nAvailable Model Group Fallbacks=None",  # litellm#20575
          FailureKind.TOO_LARGE, "prompt is too long: 9 > 8"),
         (f"{BEFORE}{{cut", FailureKind.REJECTED, "{cut"),
+        (f"{BEFORE}Budget has been exceeded! Current cost: 2, Max budget: 1", FailureKind.BLOCKED, "Budget has been"),
+        ("ExceededBudget: End User=ann over budget. Spend=2, Budget=1", FailureKind.REJECTED, "ExceededBudget: End"),
+        ("The thinking token budget has been exceeded", FailureKind.REJECTED, ""),
         ("messages.0.content: Your credit balance is too low", FailureKind.REJECTED, ""),  # the path of a field
     ],
 )  # fmt: skip
