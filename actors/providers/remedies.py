@@ -36,6 +36,8 @@ deployments wants an `api-version` in each request, the one at `/openai/v1` want
 (https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle)."""
 BATCHES: Final = "leave out --via batches, or see that --base-url names a server that has message batches"
 """Remedy where a server has no message batches."""
+BOUND: Final = "give a larger --max-output-tokens"
+"""Remedy where an error stands in place of a reply that its bound has cut."""
 
 RESPONSES_ADDRESS: Final = (
     "see that --base-url names a server of OpenAI's Responses API, or give --api chat for chat completions"

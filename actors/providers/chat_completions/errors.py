@@ -20,7 +20,7 @@ from actors.providers.anthropic.errors import ERRORS as MESSAGES_ERRORS
 from actors.providers.chat_completions.rate_limit_headers import wait_until_reset_s
 from actors.providers.foundry.errors import ERRORS as AZURE_ERRORS
 from actors.providers.registry import Provider
-from actors.providers.remedies import BATCHES, CHAT_ADDRESS, MODEL, OTHER_API
+from actors.providers.remedies import BATCHES, BOUND, CHAT_ADDRESS, MODEL, OTHER_API, SCHEMA
 from actors.providers.transport.body import json_bytes
 from actors.providers.transport.failures import FailureReader, Redactor, error_in
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, duration_s, retry_after_s
@@ -175,9 +175,11 @@ class ChatFailures(FailureReader):
         of_answer = failure.kind in (FailureKind.UNREADABLE, FailureKind.REJECTED)
         if not of_answer or not (failed := _failed_generation(body)):
             return failure
-        kind = FailureKind.REJECTED if _CUT_GENERATION.search(failed) else FailureKind.UNREADABLE
-        text = f"{failure.message.rstrip('.')}: {failed[:_GENERATION_CHARS_SHOWN]}"
-        return msgspec.structs.replace(failure, kind=kind, message=self.line(text))
+        cut = _CUT_GENERATION.search(failed) is not None
+        said = failure.message.removesuffix(f": {SCHEMA}")  # it is not the schema that is wrong
+        text = f"{said.rstrip('.')}: {failed[:_GENERATION_CHARS_SHOWN]}"
+        kind = FailureKind.REJECTED if cut else FailureKind.UNREADABLE
+        return msgspec.structs.replace(failure, kind=kind, message=self.line(text, BOUND if cut else ""))
 
     def wait_s(self, kind: FailureKind, headers: Mapping[str, str], body: bytes) -> float | None:
         """Return the seconds that the provider asks us to wait: in Retry-After, in its error, or until its limit is

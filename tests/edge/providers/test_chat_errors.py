@@ -217,6 +217,18 @@ def test_errors_of_servers(status: int, body: Any, kind: FailureKind) -> None:
     assert read(status, body).kind is kind
 
 
+@pytest.mark.parametrize(
+    "words", ["Failed to validate JSON. Please adjust your prompt.", "Parsing failed", "JSON schema conversion failed", "w " * 500]
+)
+def test_a_generation_that_was_cut_is_told_with_the_bound_that_cut_it(words: str) -> None:
+    cut = "max completion tokens reached before generating a valid document"
+    found = read(400, openai(words, code="json_validate_failed", failed_generation=cut)).message
+    assert found.endswith(": give a larger --max-output-tokens") and "--schema-as" not in found
+    assert cut in found or len(words) > 200
+    whole = read(400, openai(words, code="json_validate_failed", failed_generation="{")).message
+    assert "--max-output-tokens" not in whole
+
+
 def test_a_failed_generation_is_shown_as_far_as_it_fits() -> None:
     body = openai("See 'failed_generation'.", code="tool_use_failed", failed_generation="<function=answer>" + "x" * 999)
     found = read(400, body).message
