@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from actors.channel.backpressure import Backpressure
+from actors.messaging.answer_bounds import ANSWER_S
 from actors.messaging.inbox import fed_entry
+from actors.ports.runtime import PeerUnavailable
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
@@ -32,13 +35,38 @@ class RowIntake:
     def __init__(self, put: PutDurably, state: Callable[[], State], over: Callable[[], bool]) -> None:
         self._put = put
         self._state = state
+        self._window: tuple[bytes, int, int, bool] | None = None
+        """Latest window, until its turn is on disk."""
+        self._putting: asyncio.Future[None] | None = None
         self.backpressure = Backpressure(state, over)
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
-        """Take a window of source rows. Return, once the window is on disk, how many more rows are wanted now."""
-        fed = fed_entry(rows, start, position, ended)
-        await self._put(fed.blob, fed.size, fed.batch)
+        """Take a window of source rows. Return, once the window is on disk, how many more rows are wanted now.
+
+        A sender that has no answer in ``ANSWER_S`` sends the window again, while its turn may wait much longer for a
+        database (``actors.journal.retrying.PATIENCE_S``). A copy waits for the turn of the first: windows of 64 MB
+        would fill the memory. Raises ``PeerUnavailable`` after ``ANSWER_S``, when the sender has given up, so that no
+        copy outlives its request; the window stays in the inbox.
+        """
+        window = (rows, start, position, ended)
+        if self._putting is None or window != self._window:
+            fed = fed_entry(*window)
+            self._window = window
+            self._putting = asyncio.ensure_future(self._put(fed.blob, fed.size, fed.batch))
+            self._putting.add_done_callback(self._landed)
+        putting = self._putting
+        await asyncio.wait((putting,), timeout=ANSWER_S)
+        if not putting.done():
+            raise PeerUnavailable(f"the rows from {start:,} on are not on disk after {ANSWER_S:.0f} s: send them again")
+        putting.result()
         return self._state().rows_wanted()
+
+    def _landed(self, putting: asyncio.Future[None]) -> None:
+        """Forget a window whose turn is on disk or has failed: a later copy is another message."""
+        if putting is self._putting:
+            self._window = self._putting = None
+        if not putting.cancelled():
+            putting.exception()  # else asyncio logs the error of a window whose sender has given up
 
     async def room(self, enough: int, least: int, wait_s: float) -> int:
         """Wait for room, and return how many more rows are wanted (see ``actors.channel.backpressure``)."""
