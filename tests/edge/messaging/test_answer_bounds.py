@@ -58,6 +58,17 @@ def test_a_question_that_may_wait_names_its_seconds_where_the_bound_reads_them(m
     assert bound_s(method, ARGUMENTS) == ANSWER_S + 7.0
 
 
+def test_an_answer_that_takes_the_code_of_its_author_minutes_is_made_once() -> None:
+    made = []
+
+    async def makes(method: str, args: Any) -> bytes:
+        made.append(method)
+        await asyncio.sleep(ANSWER_S + 300)
+        return b"42"
+
+    assert virtually(in_time("channel:j", makes, "answer", ())) == b"42" and made == ["answer"]
+
+
 async def test_an_error_of_the_actor_itself_stays_what_it_is() -> None:
     async def raises(method: str, args: Any) -> Any:
         raise TimeoutError("of a database")
