@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +17,10 @@ import pytest
 import cortex as client
 from actors.api.tables import RowsError
 from actors.cli.remote import submit
+from actors.history.catalog import last_state
+from actors.journal.journal import StateFolder
+from actors.maintenance.offline_edits import amend
+from cortex.state import events
 from tests.cli.cli_runner import Done, environment, requests, started, until
 from tests.cli.table_files import ASK, SIM, table
 
@@ -101,6 +107,58 @@ def test_whatever_changes_the_rows_stay(cortex: Cortex, output: str, change: str
     assert cortex(*given).code == 0
     line = kept(cortex, output, *given, *CHANGES[change])
     assert {"fresh": "all rows anew", "another model": "another model"}.get(change, "something else") in line
+
+
+def flipped(path: Path, at: int) -> bytes:
+    """Flip a bit of the file, as a disk may, and return what the file holds then."""
+    found = bytearray(path.read_bytes())
+    found[at] ^= 1
+    path.write_bytes(found)
+    return bytes(found)
+
+
+def test_a_flipped_bit_in_the_rows_of_a_job_that_is_over_is_told(cortex: Cortex) -> None:
+    path = Path("o.jsonl")
+    assert cortex(*batch("o.jsonl")).code == 0
+    whole = path.read_bytes()
+    damaged = flipped(path, len(whole) // 2)
+    for command in (("resume", "j"), batch("o.jsonl")):
+        done = cortex(*command)
+        assert done.code == 2 and "o.jsonl is not as this job left it" in done.said()[-1]
+        assert "written again" not in done.err and path.read_bytes() == damaged
+    done = cortex("resume", "j", "--overwrite")
+    assert done.code == 0 and "o.jsonl was changed: written again from the journal" in done.err
+    assert path.read_bytes() == whole
+    assert "written again" not in cortex("resume", "j").err
+    path.rename("away")
+    assert cortex("resume", "j").code == 0 and path.read_bytes() == whole
+
+
+def test_missing_rows_of_a_job_that_is_over_are_not_put_behind_a_flipped_bit(cortex: Cortex) -> None:
+    path, folder = Path("o.jsonl"), StateFolder(os.environ["CORTEX_STATE"])
+    assert cortex(*batch("o.jsonl")).code == 0
+    whole = path.read_bytes()
+    begin = b"".join(whole.splitlines(keepends=True)[:20])
+    written = events.ResultsWritten(20, len(begin), (), zlib.crc32(begin))
+    amend(folder, "j", lambda epoch, k: [written])  # as if the command was killed before the last rows were in the file
+    path.write_bytes(begin)
+    damaged = flipped(path, len(begin) // 2)
+    done = cortex("resume", "j")
+    assert done.code == 2 and "o.jsonl is not as this job left it (20 rows" in done.said()[-1]
+    assert path.read_bytes() == damaged and last_state(folder, "j").written_checksum == zlib.crc32(begin)
+    path.write_bytes(begin)
+    assert cortex("resume", "j").code == 0
+    assert path.read_bytes() == whole and last_state(folder, "j").written_checksum == zlib.crc32(whole)
+
+
+def test_the_only_copy_of_rows_stays_whatever_bit_has_flipped(cortex: Cortex) -> None:
+    path, command = Path("o.jsonl"), (*batch("o.jsonl"), "--no-keep-text")
+    assert cortex(*command).code == 0
+    damaged = flipped(path, path.stat().st_size // 2)
+    for again in (("resume", "j"), ("resume", "j", "--overwrite"), (*command, "--overwrite")):
+        done = cortex(*again)
+        assert done.code == 2 and "the job keeps no text: it is the only copy, and stays as it is" in done.said()[-1]
+        assert path.read_bytes() == damaged
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -9,7 +9,8 @@ from typing import Any
 from actors.cli.options.errors import print_error
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote
-from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.jsonl_sink import FileSink, why
+from actors.files.sinks.results_recovery import checksum_of
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import last_terms
 from actors.jobs.bad_record_list import restored
@@ -24,7 +25,9 @@ from cortex.values.limits import JobTerms
 def complete_output(
     folder: StateFolder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
-    """Complete the results file of a job that is over, with missing results from the journal."""
+    """Complete the results file of a job that is over, with missing results from the journal. Raises ``SinkError``,
+    also for a file of JSON Lines whose rows were changed since the job wrote them.
+    """
     from actors.maintenance.offline_edits import copy_results
 
     path = facts["output"]
@@ -33,23 +36,26 @@ def complete_output(
     rows, size_bytes = facts["results_written"], facts["bytes_written"]
     sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
     assert sink is not None
-    whole = rows == facts["results"] and _whole(sink, path, rows, size_bytes)
+    changed = isinstance(sink, FileSink) and _changed(sink, path, size_bytes, facts.get("checksum_written", -1))
+    whole = rows == facts["results"] and not changed and _whole(sink, path, rows, size_bytes)
     if whole and not is_remote(path):
         return
     terms = last_terms(folder, job)
+    lost = f"{path} was changed since job {job} wrote it, and the job keeps no text: "
+    if changed and rows == facts["results"] and terms is not None and not terms.keeps_text:
+        raise SinkError(f"{lost}it is the only copy, and stays as it is, also with --overwrite")
     if terms is not None and not refuse_foreign(folder, job, terms, sink, path, overwrite):
         sink.replace()
         rows = size_bytes = 0
     elif whole:
         return
     sink.check()
-    print_error(f"{path} is incomplete: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
     except TextRedacted:
         sink.forget()
-        text = f"{path} was changed since job {job} wrote it, and the job keeps no text: missing rows are lost"
-        raise SinkError(text) from None
+        raise SinkError(f"{lost}missing rows are lost") from None
+    print_error(f"{path} {'was changed' if changed else 'is incomplete'}: written again from the journal")
     sink.forget()
 
 
@@ -57,6 +63,22 @@ def complete_list(folder: StateFolder, job: str, terms: JobTerms) -> None:
     """Write the list of a job's bad records again if it is gone. Raises ``SinkError``."""
     if path := restored(folder, job, terms):
         print_error(f"{os.path.relpath(path)} was gone: written again")
+
+
+def _changed(sink: FileSink, path: str, size_bytes: int, checksum: int) -> bool:
+    """Return whether the bytes that the job has written have another CRC-32 than the journal records, and have the sink
+    refuse to continue such a file. False for a file that is shorter, and without a checksum in the journal (-1).
+
+    Raises ``SinkError`` for a file that cannot be read.
+    """
+    sink.checksum = checksum
+    if checksum == -1 or not Path(path).is_file() or Path(path).stat().st_size < size_bytes:
+        return False
+    try:
+        with open(path, "rb") as file:
+            return checksum_of(file.fileno(), size_bytes) != checksum
+    except OSError as error:
+        raise SinkError(f"{path} cannot be read: {why(error)}") from None
 
 
 def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:
