@@ -131,6 +131,13 @@ def test_a_job_that_waits_for_an_answer(cortex):
     assert "cortex approve mine pay" in _lines(cortex("status", "mine").out)["why"]
 
 
+def test_what_a_person_is_to_approve_is_told_to_its_last_word(cortex):
+    about, name = "item, " * 2_000 + "and all backups", "pay-" + "x" * 3_000 + "-twice"
+    Path("nap.py").write_text(NAP.replace('"pay", "the bill"', f"{name!r}, {about!r}"))
+    assert cortex("run", "nap.py:asks", "--model", "sim", "--job", "mine").code == 3
+    assert cortex("approve", "mine").out == f"{name}  {about}\n"
+
+
 def test_who_set_a_bound_and_when(cortex):
     requests(Path("in.jsonl"), 20)
     command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "mine", "--max-job-tokens", 400)

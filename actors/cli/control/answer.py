@@ -12,7 +12,6 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
-from actors.common.text_table import bounded_line
 from actors.history.catalog import last_state
 from actors.jobs.spec import who
 from actors.journal.journal import StateFolder
@@ -24,6 +23,7 @@ from cortex.flows.context import APPROVAL
 from cortex.flows.program import Flow, takes
 from cortex.state.state import State
 from cortex.values.bounds.json_depth import deep_words, too_deep
+from cortex.values.display import one_line
 
 
 def answer(job: str, pairs: list[str], options: Options) -> int:
@@ -44,8 +44,8 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
     listed = {name.removeprefix(APPROVAL): _about(k, name) for name in waiting}
     if options.as_json:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
-    elif listed:
-        print("\n".join(bounded_line(f"{name}  {text}" if text != name else name) for name, text in listed.items()))
+    elif listed:  # uncut: a person decides by the last words too
+        print("\n".join(one_line(f"{name}  {text}" if text != name else name) for name, text in listed.items()))
         print_error(f"to approve: {advised(folder, 'approve', job, 'NAME')}, or with --deny")
     else:
         print_error(f"job {job} waits for no approval")
