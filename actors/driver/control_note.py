@@ -28,6 +28,8 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For ``answer``: answers to waiting goals, by name."""
     servers: tuple[str, ...] = ()
     """For ``servers``: addresses of all servers that share the work from now on."""
+    taken: bool = False
+    """For ``drain`` and ``cancel``: True once the run keeps the order, which its channel does not have yet."""
 
     def is_for(self, owner: Owner) -> bool:
         """Return whether the request is meant for this run."""
@@ -67,6 +69,16 @@ def _meant(blob: bytes | None, owner: Owner) -> ControlRequest | None:
     except msgspec.DecodeError:
         return None
     return wanted if wanted.is_for(owner) else None
+
+
+def take(folder: StateFolder, job: str, wanted: ControlRequest) -> bool:
+    """Note that the run keeps this order until its channel has it. Return False if the order waits no more."""
+    with contextlib.suppress(StoreError):
+        before = folder.note(_KIND, job)
+        if _meant(before, wanted.owner) == wanted:
+            kept = msgspec.structs.replace(wanted, taken=True)
+            return folder.swap_note(_KIND, job, before, msgspec.json.encode(kept))
+    return False
 
 
 def obeyed(folder: StateFolder, job: str) -> None:

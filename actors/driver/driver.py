@@ -365,6 +365,7 @@ class Driver:
                 if reported:
                     waits = f"no news from the job's channel since {since}: its node may hang or be gone"
                     await self._live.look(reported | {"waits": waits}, self._runtime.peer("cortex"))
+                await self._keep_order()
             return asked.result()
         finally:
             asked.cancel()
@@ -372,6 +373,15 @@ class Driver:
     async def _noted(self, ask: Callable[..., T], *args: Any) -> T:
         """Return the result of a request to the state folder (``actors.journal.retrying.unblocked``)."""
         return await unblocked(self._control, ask, *args)
+
+    async def _keep_order(self) -> None:
+        """Keep the order of another process to end the job, if there is one, until the channel has it. The note says
+        that it is kept: its author waits for a minute, a channel that is being restarted may be away for longer."""
+        wanted = await self._noted(control_note.read, self._control, self.job, self._run_of)
+        if wanted is None or wanted.taken or wanted.how not in ("drain", "cancel"):
+            return
+        if await self._noted(control_note.take, self._control, self.job, wanted):
+            self._stop_order.want(wanted.how, wanted.who)
 
     async def _renew(self) -> None:
         """Read the key file again after the provider has refused the key; go on if the key is new, or if a branch has
@@ -431,7 +441,9 @@ class Driver:
                 await self._ask("give_answers", wanted.who, msgspec.json.encode(wanted.answers))
         else:
             self._stop_order.want(wanted.how, wanted.who)
-            return await self._stop_order.give(LOOK_S)
+            if not await self._stop_order.give(LOOK_S):
+                await self._keep_order()
+                return False
         return True
 
     async def _change_servers(self, who: str, addresses: tuple[str, ...]) -> None:

@@ -13,6 +13,9 @@ import msgspec
 import pytest
 
 from actors.cli.control import steer
+from actors.common.errors import CommandError
+from actors.common.process_owner import this_owner
+from actors.driver import control_note
 from actors.driver.control_note import waits
 from actors.journal.journal import StateFolder
 from cortex.state import events
@@ -86,6 +89,24 @@ def test_a_run_that_does_not_answer(cortex, monkeypatch):
         assert done.code == 1
         assert f"process {child.pid} on " in done.said()[0]
         assert not waits(StateFolder(os.environ["CORTEX_STATE"]), "mine")
+
+
+@pytest.mark.parametrize("how", ["cancel", "drain"])
+def test_a_run_that_keeps_the_order_for_a_channel_that_is_away_is_not_to_be_ended(tmp_path, monkeypatch, how):
+    folder, owner = StateFolder(tmp_path).prepare(), this_owner("inline")
+    monkeypatch.setattr(steer, "OBEDIENCE_S", 0.0)
+    monkeypatch.setattr(steer, "last_owner", lambda *_: owner)
+    monkeypatch.setattr(folder, "is_held", lambda _: True)
+    leave = control_note.leave
+
+    def left_and_taken(*args) -> bool:
+        return leave(*args) and control_note.take(*args)
+
+    monkeypatch.setattr(control_note, "leave", left_and_taken)
+    with pytest.raises(CommandError, match=rf"keeps the {how} of .* as soon as the channel is back") as told:
+        steer.send_to_run(folder, "mine", how)
+    assert "end that process" not in str(told.value)
+    assert not waits(folder, "mine"), "another order may be given"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])

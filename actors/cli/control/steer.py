@@ -292,14 +292,24 @@ def send_to_run(
         elif not control_note.waits(folder, job):
             return True
         if time.monotonic() > until_s:
-            _take_back(folder, job, owner)
-            whom = f"process {owner.pid} on {owner.host}"
-            raise CommandError(f"{whom}, which runs job {job}, does not answer: end that process", FAILED)
+            raise CommandError(_not_obeyed(folder, job, owner, left), FAILED)
         time.sleep(_LOOK_S)
     if left and not control_note.waits(folder, job):
         return True  # the run obeyed, and had already released the job
     _take_back(folder, job, owner)
     return False
+
+
+def _not_obeyed(folder: StateFolder, job: str, owner: Owner, left: bool) -> str:
+    """Take back the control message that waits, and return why it was not obeyed in time. ``left``: it is this
+    process's own. An order that the run keeps holds all the same."""
+    waits, whom = control_note.read(folder, job, owner), f"process {owner.pid} on {owner.host}"
+    _take_back(folder, job, owner)
+    if waits is None or not waits.taken:
+        return f"{whom}, which runs job {job}, does not answer: end that process"
+    kept = f"the channel of job {job} does not answer: {whom} keeps the {waits.how} of {waits.who}"
+    look = f"`{advised(folder, 'status', job)}` tells" if left else "give the command again then"
+    return f"{kept} and gives it as soon as the channel is back; {look}"
 
 
 def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:

@@ -149,6 +149,9 @@ async def test_a_channel_that_falls_silent_is_told_while_its_driver_waits(tmp_pa
             published.append(facts)
             hangs.set()
 
+        async def _keep_order(self) -> None:
+            pass
+
         async def refresh(self) -> dict[str, Any]:
             await hangs.wait()
             return {"results": 2}

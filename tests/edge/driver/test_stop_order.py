@@ -30,6 +30,8 @@ class Refusing(VirtualRuntime):
         super().__init__()
         self.how, self.times = how, times
         self.orders: list[tuple[Any, ...]] = []
+        self.gone = False
+        """True while the channel is being restarted: it refuses every question."""
 
     def peer(self, name: str) -> Any:
         real, runtime = super().peer(name), self
@@ -43,6 +45,8 @@ class Refusing(VirtualRuntime):
                 return getattr(real, attribute)
 
             async def ask(self, method: str, *args: Any) -> Any:
+                if runtime.gone:
+                    raise PeerUnavailable(name)
                 if method != "stop":
                     return await real.ask(method, *args)
                 runtime.orders.append(args)
@@ -116,6 +120,28 @@ def test_a_request_of_another_process_stays_until_the_channel_has_it(tmp_path: P
         await runtime.close()
 
     virtually(obeyed())
+
+
+@pytest.mark.parametrize("away", ["stop", "all"])
+def test_an_order_whose_author_went_away_holds_once_the_channel_is_back(tmp_path: Path, away: str) -> None:
+    async def obeyed() -> None:
+        runtime = Refusing("refused", times=10_000)
+        run = _run(tmp_path, runtime)
+        folder, owner = StateFolder(tmp_path), this_owner("inline")
+        driving = asyncio.create_task(run.driver.run())
+        await asyncio.sleep(5.0)
+        runtime.gone = away == "all"
+        assert control_note.leave(folder, "j", ControlRequest(how="drain", who="bob", owner=owner))
+        await asyncio.sleep(45.0)
+        wanted = control_note.read(folder, "j", owner)
+        assert wanted is not None and wanted.taken, "its author may be told that the run keeps it"
+        control_note.obeyed(folder, "j")  # its author takes it back, as it does in the end
+        runtime.gone, runtime.times = False, 0
+        assert (await driving)["outcome"] == "partial"
+        await runtime.close()
+
+    virtually(obeyed())
+    assert last_state(StateFolder(tmp_path), "j").stopped_by == "bob"
 
 
 def test_a_drain_before_the_start_is_given_before_any_row_is_read(tmp_path: Path) -> None:
