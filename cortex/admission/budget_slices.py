@@ -71,9 +71,13 @@ _ANY = 1 << 62
 def dearest_calls(k: State, place: int, excess: BillExcess) -> int:
     """Return how many calls on the route at this index can be paid, if each were as dear as any can be.
 
-    Calls in flight on other routes count as equally dear.
+    Calls in flight on other routes count as equally dear. A reply may be as long as the job's bound, the bound of a
+    call in flight, or the most that the route's model may be asked for: a row and a question may have bounds of their
+    own.
     """
-    route, output_max = k.terms.routes[place], k.terms.limits.output_tokens_max
+    route = k.terms.routes[place]
+    asked = max((flight.output_max for flight in k.flights.values()), default=0)
+    output_max = max(k.terms.limits.output_tokens_max, asked, route.output_tokens_max or 0)
     window = route.context_window
     prompt_nusd = worst_nusd(route.price, window, 0) if route.price is not None else 0
     reply_nusd = worst_nusd(route.price, 0, output_max) if route.price is not None else 0

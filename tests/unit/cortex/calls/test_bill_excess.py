@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 import pytest
 
+from cortex.admission.budget_slices import dearest_calls
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
-from cortex.values.limits import Limits
+from cortex.values.limits import Limits, Route
 from cortex.values.reply import Usage
-from policies.estimates.bill_excess import KNOWN_AFTER, WorstRatio
-from policies.estimates.price import COST_MAX_NUSD
+from policies.estimates.bill_excess import KNOWN_AFTER, BillExcess, WorstRatio
+from policies.estimates.price import COST_MAX_NUSD, worst_nusd
 from tests.support.state_machine_harness import PRICE, Flat, Stage, of, other
 
 CAPPED = Limits(output_tokens_max=64, max_cost_nusd=10**12)
@@ -99,6 +104,30 @@ def test_calls_within_their_bounds_are_asked_as_before(limits):
 
 def _excess(k: State) -> list[object]:
     return [share.excess for share in k.shares]
+
+
+class Long(Flat, frozen=True):
+    """Program whose questions have a bound of their own."""
+
+    def select(self, k: State) -> Iterable[Any]:
+        return (msgspec.structs.replace(each, output_tokens_max=1_000) for each in super().select(k))
+
+
+@pytest.mark.parametrize(
+    ("program", "route_max", "longest"),
+    [(Flat(), None, 64), (Flat(), 32, 64), (Long(), None, 1_000), (Flat(), 4_000, 4_000), (Long(), 4_000, 4_000)],
+)
+def test_the_dearest_call_has_the_longest_reply_that_any_call_may_have(
+    program: Flat, route_max: int | None, longest: int
+) -> None:
+    cap, window = 10**11, 10_000
+    route = Route(endpoint="sim", model="m", context_window=window, price=PRICE, output_tokens_max=route_max)
+    money = Stage(program, Limits(output_tokens_max=64, max_cost_nusd=cap), permits=1, route=route)
+    assert len(money.calls) == 1
+    bill_nusd = worst_nusd(PRICE, window, longest)
+    assert dearest_calls(money.k, 0, BillExcess()) == cap // bill_nusd
+    tokens = Stage(program, Limits(output_tokens_max=64, max_job_tokens=10**6), permits=1, route=route)
+    assert dearest_calls(tokens.k, 0, BillExcess()) == 10**6 // (window + longest)
 
 
 def test_what_is_reserved_is_at_most_what_one_call_may_cost() -> None:
