@@ -60,6 +60,10 @@ NAMES_S = 1.0
 """Seconds between two looks at the name of the journal."""
 FAULT, DEAD = "a turn could not be taken", "the lease can be held no more"
 _MADE_AT_START = frozenset({"_k", "_shards"})
+_OF_SUBMISSIONS = (
+    commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission,
+    commands.DiscardFiles,
+)  # fmt: skip
 
 
 class Channel:
@@ -101,7 +105,7 @@ class Channel:
         self._account, self._emitted = b"", 0  # the account and the number of results, as of the last turn on disk
         self._whole = True
         """True if all of K is on disk: no turn is being written."""
-        self._looks_up = self._batched = self._sealed = False
+        self._looks_up = self._batched = self._sealed = self._closed = False
         self.broken = ""
         """Reason why this channel cannot go on: its journal is fenced, or its disk is full. Empty: no reason."""
 
@@ -187,12 +191,12 @@ class Channel:
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
         guard = watch(self._journal, lambda: self.over, lambda: self._put_events([events.Ticked()]))
-        vital, further = (self._run(), self._hold_lease()), (herald.run(), guard)
-        self._tasks = [watched(work, self.job, self._died) for work in vital]
-        self._tasks += [watched(work, self.job) for work in further]
+        self._tasks = [watched(work, self.job, self._died) for work in (self._run(), self._hold_lease())]
+        self._tasks += [watched(work, self.job) for work in (herald.run(), guard)]
 
     async def close(self) -> None:
         """Stop without ending the job: attempts in flight are in the journal as asked."""
+        self._closed = True
         self._alarm.close()
         self._intake.backpressure.close()
         self._news.set()
@@ -400,10 +404,12 @@ class Channel:
     async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
         """Give events to the next turn, and return once that turn is on disk.
 
-        Raises ``StoreError`` if the channel is broken.
+        Raises ``StoreError`` if the channel is broken, ``PeerUnavailable`` if it is closed.
         """
         if self.broken:
             raise StoreError(self.broken)
+        if self._closed:  # an order may have waited for its predecessor until now
+            raise PeerUnavailable(f"channel:{self.job}")
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enter(InboxEntry(blob, size, durable, batch))
         await durable
@@ -562,13 +568,7 @@ class Channel:
                 self._traces.take(command)
             elif isinstance(command, (commands.StartToolRun, commands.LaunchChildJob, commands.SuspendChildJob)):
                 self._tool_runs.begin(command, self._k)
-            elif isinstance(
-                command,
-                (
-                    commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission,
-                    commands.DiscardFiles,
-                ),
-            ):  # fmt: skip
+            elif isinstance(command, _OF_SUBMISSIONS):
                 self._submissions.carry_out(command)
         if results:
             self._result_buffer.add(results)

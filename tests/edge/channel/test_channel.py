@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,33 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
         found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(each) for each in found] == [heard] * 3, how
     assert channel.over and not channel.busy, "or its process would live for ever, with nothing to do"
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    await run.runtime.close()
+
+
+async def test_no_order_waits_for_a_channel_that_is_closed_meanwhile(tmp_path: Path) -> None:
+    """Orders are taken one after the other: each of these comes to its turn only once the channel is closed."""
+    model = FunctionModel(lambda body: None)
+    run = Run(tmp_path, model, source=ListSource(rows(4)))
+    driving = asyncio.create_task(run.driver.run())
+    async with asyncio.timeout(10):
+        while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        channel: Channel = run.runtime.find("channel:j")
+        servers = msgspec.msgpack.encode(ServersChanged((), (), ""))
+
+        def orders() -> list[Coroutine[Any, Any, None]]:
+            return [
+                channel.stop("drain", "test"), channel.set_limits("test", b'{"concurrency": 3}'),
+                channel.set_servers("test", servers), channel.give_answers("test", b'{"name": 1}'),
+            ]  # fmt: skip
+
+        waiting = [asyncio.create_task(each) for each in orders()]
+        await asyncio.sleep(0)
+        await channel.close()
+        found = await asyncio.gather(*waiting, *orders(), return_exceptions=True)
+    assert [type(each) for each in found] == [PeerUnavailable] * 8
     driving.cancel()
     await asyncio.gather(driving, return_exceptions=True)
     await run.runtime.close()
