@@ -509,7 +509,9 @@ class Driver:
         return await self._patiently(self._channel, method, *args, within_s=args[-1] + SILENT_S)
 
     async def _patiently(self, peer: Peer, method: str, *args: Any, within_s: float | None = None) -> Any:
-        """Ask the channel or the cortex; wait while it is unreachable, since on a cluster it is restarted."""
+        """Ask the channel or the cortex; wait while it is unreachable, since on a cluster it is restarted. Raises
+        ``ChannelLost`` after pauses of ``AWAY_PATIENCE_S`` in all.
+        """
         who = f"the channel of {self.job}" if peer is self._channel else "the cortex"
         waited_s = 0.0
         while True:

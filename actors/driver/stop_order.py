@@ -11,7 +11,10 @@ from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 ANSWER_S = 20.0
 """Seconds after which a channel that has not answered counts as unavailable: a call to a killed actor may never end."""
 AWAY_PATIENCE_S = 120.0
-"""Seconds to wait for a channel that does not answer: on a cluster it is restarted."""
+"""Seconds to wait for a channel that refuses each question at once: on a cluster it is restarted. A driver counts the
+pauses between its questions, and no question: a commit may wait for its database
+(``actors.journal.retrying.PATIENCE_S``). So a channel that hangs is asked as often before it is given up, each time for
+as long as ``actors.messaging.answer_bounds`` says."""
 
 
 class StopOrder:

@@ -117,8 +117,8 @@ async def _drained(runtime: Any, until_s: float, by: str) -> tuple[int, dict[str
 
 async def _rested(runtime: Any, name: str, until_s: float, by: str) -> str:
     """Drain a job and return its outcome, once it rests or the time is over: ``let go`` if it has no channel any more,
-    ``away`` if the channel did not answer at last. A channel that is being restarted is asked again, for as long as its
-    driver would wait: the new process goes on with the job.
+    ``away`` if the channel did not answer at last. A channel that is being restarted is asked again, until it has not
+    answered for ``AWAY_PATIENCE_S``: the new process goes on with the job.
     """
     peer, told = runtime.peer(name), False
     outcome, heard_s = "running", time.monotonic()

@@ -11,7 +11,8 @@ import pytest
 from actors.common.process_owner import this_owner
 from actors.driver import control_note
 from actors.driver.control_note import ControlRequest
-from actors.driver.stop_order import ANSWER_S
+from actors.driver.driver import LOOK_S, ChannelLost
+from actors.driver.stop_order import ANSWER_S, AWAY_PATIENCE_S
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.ports.runtime import PeerUnavailable
@@ -142,6 +143,28 @@ def test_an_order_whose_author_went_away_holds_once_the_channel_is_back(tmp_path
 
     virtually(obeyed())
     assert last_state(StateFolder(tmp_path), "j").stopped_by == "bob"
+
+
+@pytest.mark.parametrize("question_s", [0.0, 30.0])
+def test_a_driver_counts_its_pauses_and_not_the_time_of_a_question(tmp_path: Path, question_s: float) -> None:
+    class Away:
+        asked = 0
+
+        async def ask(self, method: str) -> None:
+            self.asked += 1
+            await asyncio.sleep(question_s)
+            raise PeerUnavailable("channel:j")
+
+    async def waited() -> None:
+        runtime, peer = VirtualRuntime(), Away()
+        begun_s = runtime.monotonic_s()
+        with pytest.raises(ChannelLost, match="does not answer: cortex resume j"):
+            await _run(tmp_path, runtime).driver._patiently(peer, "status")  # type: ignore[arg-type]
+        assert peer.asked == 1 + AWAY_PATIENCE_S / LOOK_S
+        assert runtime.monotonic_s() - begun_s == pytest.approx(AWAY_PATIENCE_S + peer.asked * question_s)
+        await runtime.close()
+
+    virtually(waited())
 
 
 def test_a_drain_before_the_start_is_given_before_any_row_is_read(tmp_path: Path) -> None:
