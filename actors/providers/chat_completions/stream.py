@@ -37,6 +37,8 @@ class ChunkAssembler(EventStream):
         self._arguments: list[list[str]] = []  # of each call
         self._places: dict[int, int] = {}
         """Index in the stream -> place of the call that it stands for at present."""
+        self._repeating: set[int] = set()
+        """Places of calls of which each piece has the name and another id."""
         self._logprobs: list[Any] = []
         self._ending: dict[str, Any] = {}
         """Finish reason, and what stands beside it."""
@@ -117,7 +119,7 @@ class ChunkAssembler(EventStream):
         """Take a piece of a tool call: the first has id and name, the others more of the arguments."""
         function = call.get("function") or {}
         name, arguments = function.get("name"), function.get("arguments")
-        place = self._place(call, at, bool(name), arguments)
+        place = self._place(call, at, name, arguments)
         if place == len(self._calls):
             self._calls.append({"id": None, "type": "function", "function": {"name": ""}})
             self._arguments.append([])
@@ -131,30 +133,43 @@ class ChunkAssembler(EventStream):
         elif arguments is not None:
             self._arguments[place] = [json_bytes(arguments).decode()]
 
-    def _place(self, call: dict[str, Any], at: int, named: bool, arguments: Any) -> int:
+    def _place(self, call: dict[str, Any], at: int, function: Any, arguments: Any) -> int:
         """Return the place of the call that a piece belongs to; that behind the last one: it begins another call.
 
         The index tells it. Servers that do not count put one call after the other at index 0, or give none: Gemini's
         come whole, with ids of their own (NousResearch/hermes-agent#62937, su-kaka/gcli2api#406) or empty ones
         (Arize-ai/phoenix#11376), those of vLLM and SGLang came in pieces (InternLM/lmdeploy#3412). Another id alone
         begins no call: early vLLM made one for each piece (default of ``DeltaToolCall.id`` in its
-        ``entrypoints/openai/protocol.py``), while the name comes with the first piece.
+        ``entrypoints/openai/protocol.py``). Nor does another id with the name, until the arguments are whole: of a tool
+        that the request names, vLLM sent the name with each piece too (``chat_completion_stream_generator`` in its
+        ``entrypoints/openai/serving_chat.py``), to the empty one at the end.
         """
         index, name, behind = call.get("index"), call.get("id"), len(self._calls)
         counted = isinstance(index, int)
         index = index if isinstance(index, int) else at
         place = self._places.get(index, behind)
-        if name and not counted:
-            same = [each for each, known in enumerate(self._calls) if known["id"] == name]
-            place = same[0] if same else behind if named else place
-        elif named and place < behind:
-            known = self._calls[place]["id"]
-            if (name and known and name != known) or (
-                not name and _is_object(arguments) and _is_object("".join(self._arguments[place]))
-            ):
-                place = behind
+        same = [] if counted or not name else [each for each, known in enumerate(self._calls) if known["id"] == name]
+        if same:
+            place = same[0]
+        elif function and place < behind and self._is_next(place, name, function, arguments):
+            place = behind
         self._places[index] = place
         return place
+
+    def _is_next(self, place: int, name: Any, function: Any, arguments: Any) -> bool:
+        """Return whether a piece with the name of a function begins the call after the one at that place, whose index
+        it has."""
+        known = self._calls[place]
+        if not name:
+            return _is_object(arguments) and _is_object("".join(self._arguments[place]))
+        if not known["id"] or name == known["id"]:
+            return False
+        if function != known["function"]["name"]:
+            return True
+        if place not in self._repeating and _is_object("".join(self._arguments[place])):
+            return True
+        self._repeating.add(place)
+        return False
 
 
 def _is_object(arguments: Any) -> bool:

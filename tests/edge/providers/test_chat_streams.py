@@ -88,6 +88,19 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, Any]]]] 
         [[piece(0, "a", "look", "")], [piece(0, "z", None, '{"x":')], [piece(0, "y", None, "1}")]],
         [("y", "look", {"x": 1})],
     ),
+    "early vLLM with a named `tool_choice`: its `DeltaToolCall(function=DeltaFunctionCall(name=…), index=i)`": (
+        [[piece(0, "a", "look", "")], [piece(0, "z", "look", '{"x')], [piece(0, "y", "look", '":')],
+         [piece(0, "x", "look", "1}")], [piece(0, "w", "look", "")]],
+        [("w", "look", {"x": 1})],
+    ),
+    "the same without an index": (
+        [[piece(None, "a", "look", '{"x')], [piece(None, "z", "look", '":1}')], [piece(None, "y", "look", "")]],
+        [("y", "look", {"x": 1})],
+    ),
+    "another name with another id, at one index": (
+        [[piece(0, "a", "look", '{"x":1}')], [piece(0, "b", "see", '{"x":')], [piece(0, "b", None, "2}")]],
+        [("a", "look", {"x": 1}), ("b", "see", {"x": 2})],
+    ),
     "the same without an index, as before it had one": (
         [[piece(None, "a", "look", "")], [piece(None, "z", None, '{"x":')], [piece(None, "y", None, "1}")]],
         [("y", "look", {"x": 1})],
