@@ -217,8 +217,8 @@ async def _done(
 
 async def _submitted(order: SubmitOrder, batches: MessageBatches, now_s: float) -> OrderReply:
     left_s = order.until_s - now_s
-    if left_s <= 0:
-        return OrderReply(Failure(FailureKind.TRANSIENT, "the order to submit came too late", sent=False))
+    if left_s <= 0:  # of a kind for which the calls are asked anew: no try of the submission is used up
+        return OrderReply(Failure(FailureKind.LOST, "the order to submit came too late", sent=False))
     found = await batches.submit(order.rows, left_s)
     return OrderReply(found) if isinstance(found, Failure) else OrderReply(name=found)
 

@@ -51,18 +51,18 @@ class BatchAccumulator:
     """Calls of one job that wait for their submission.
 
     ``intend`` is called with the route, the calls, and name and time of creation of the account's newest batch when the
-    calls are due.
+    calls are due and ``has_turn`` returns True for the route.
     """
 
     def __init__(
         self, runtime: Runtime, state: Callable[[], State], put: Put, orders: BatchOrderRouter,
-        intend: Callable[[int, Calls, str, float], None],
+        intend: Callable[[int, Calls, str, float], None], has_turn: Callable[[int], bool],
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._state = state
         self._put = put
         self._orders = orders
-        self._intend = intend
+        self._intend, self._has_turn = intend, has_turn
         self._pending: dict[int, _PendingBatch] = {}
         self._enqueued_max: dict[int, int] = {}
         """Most requests that may wait at the provider, by route, as far as a full queue has told."""
@@ -71,6 +71,7 @@ class BatchAccumulator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._turned = asyncio.Event()
 
     def take(self, calls: Iterable[commands.Call]) -> list[commands.Call]:
         """Keep the calls whose route goes by message batches, and return the others."""
@@ -110,6 +111,12 @@ class BatchAccumulator:
             self._changed.set()
             if self._gathering is None or self._gathering.done():
                 self._gathering = asyncio.get_running_loop().create_task(self._gather())
+
+    def turned(self) -> None:
+        """Let calls that wait for their turn to be submitted look whether it has come. Called after each turn of K with
+        submissions that the provider may not have yet."""
+        self._turned.set()
+        self._turned.clear()
 
     async def close(self) -> None:
         """Cancel all tasks."""
@@ -208,8 +215,13 @@ class BatchAccumulator:
         await self._weigh(place, calls)
         looks = 0
         while calls and not self._over():
+            if not self._has_turn(place):
+                await self._turned.wait()
+                continue
             reply = await self._orders.ask(place, batch_executor.NewestOrder())
             if reply is not None and reply.failure is None:
+                if not self._has_turn(place):  # others, that asked meanwhile, took it
+                    continue
                 self._intend(place, calls, reply.name, reply.statuses[0].created_at_s if reply.statuses else 0.0)
                 return
             if reply is not None and reply.failure is not None and not passes(reply.failure):

@@ -62,7 +62,8 @@ _STAYED_OPEN = Failure(FailureKind.LOST, "the breaker of its route stayed open",
 """Of a kind for which the calls are asked anew: no try of the submission is used up."""
 TRIES_MAX = 3
 SUBMITTING_MAX = 2
-"""Submissions that are handed over at once: each is in memory as a whole meanwhile."""
+"""Submissions of a route that are handed over at once: each is in memory as a whole meanwhile. The others are not
+intended before, since the time of a submission counts from its intent: one that waited for its turn would have less."""
 
 
 def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
@@ -97,13 +98,12 @@ class SubmissionTracker:
         self._state = state
         self._put = put
         self._orders = BatchOrderRouter(job, runtime, state, names)
-        self._gathering = BatchAccumulator(runtime, state, put, self._orders, self._intend)
+        self._gathering = BatchAccumulator(runtime, state, put, self._orders, self._intend, self._has_turn)
         self._bodies: dict[int, Calls] = {}
         """Calls of submissions that the provider may not have yet, by number."""
         self._next = 1
         self._reading: dict[int, dict[str, int]] = {}
         """Attempts by custom id, of submissions whose results are being read."""
-        self._submitting = asyncio.Semaphore(SUBMITTING_MAX)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._troubles: dict[int, _Trouble] = {}
         """Submissions whose state or results cannot be read now, by number."""
@@ -169,6 +169,7 @@ class SubmissionTracker:
             made = k.submissions.get(number)
             if number < k.next_submission and (made is None or made.stand == SubmissionStatus.OUT):
                 del self._bodies[number]
+        self._gathering.turned()
 
     def results(self, number: int, blob: bytes) -> list[events.Event]:
         """Return the results of a submission as events, without those that K has already.
@@ -214,6 +215,14 @@ class SubmissionTracker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _has_turn(self, place: int) -> bool:
+        """Return whether a submission of this route may be intended now."""
+        k = self._state()
+        coming = sum(number >= k.next_submission for number in self._bodies)  # intended, and not in K yet
+        for made in k.submissions.values():
+            coming += made.route == place and made.stand in (SubmissionStatus.INTENDED, SubmissionStatus.RESTING)
+        return coming < SUBMITTING_MAX
+
     def _intend(self, place: int, calls: Calls, newest: str, newest_s: float) -> None:
         """Record the intent to submit these calls: it is journalled before anything is sent."""
         number = self._next = max(self._next, self._state().next_submission)
@@ -225,9 +234,7 @@ class SubmissionTracker:
 
     async def _submit(self, number: int) -> None:
         """Send the submission, once. A doubtful outcome is recorded as uncertain."""
-        async with self._submitting:
-            event = await self._handed_over(number)
-        self._put([event])
+        self._put([await self._handed_over(number)])
 
     async def _handed_over(self, number: int) -> events.Event:
         k = self._state()

@@ -13,6 +13,7 @@ from actors.ports.message_batches import BatchStatus
 from actors.ports.runtime import PeerUnavailable
 from cortex.state import commands, events
 from cortex.state.state import State
+from policies.failures.failure import FailureKind
 from tests.edge.support.virtual_clock import virtually
 from tests.unit.cortex.loop.test_batch_submissions import keys, stage
 
@@ -84,6 +85,21 @@ def test_an_order_to_submit_holds_until_its_deadline_whatever_the_clock_of_the_b
         assert len(far.submitted_s) == comes
         kind = events.SubmissionAccepted if comes else events.SubmissionUncertain
         assert [type(event) for event in put] == [kind]
+
+    virtually(play())
+
+
+def test_an_order_to_submit_that_came_too_late_uses_up_no_try() -> None:
+    """Its failure is of a kind for which the calls are asked anew, as where the breaker stays open."""
+
+    async def play() -> None:
+        far, (k, calls) = Far(0.0, TIMEOUT_S), intended()
+        tracker, put = tracked(far, k)
+        tracker._bodies[1] = calls
+        await tracker._submit(1)
+        [event] = put
+        assert isinstance(event, events.SubmissionRejected) and event.failure.kind is FailureKind.LOST
+        assert far.submitted_s == []
 
     virtually(play())
 

@@ -19,6 +19,7 @@ from actors.ports.runtime import ChannelNotStarted, PeerGone
 from actors.providers.messages.batches import ProviderBatches
 from actors.routing.model_factory import ConnectionSpec
 from actors.simulator.frontends.in_memory import SimulatedModel
+from actors.simulator.frontends.in_memory_batches import SimulatedBatches
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
 from cortex.values.batch_record import SubmissionStatus
@@ -351,6 +352,34 @@ async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_pat
     assert job.facts["outcome"] == "partial"
     assert job.facts["why"].startswith("blocked: test takes no message batches: leave out --via")
     assert model.asked == []
+
+
+def test_submissions_that_wait_for_others_have_all_of_their_time(tmp_path: Path, monkeypatch: Any) -> None:
+    """As at Azure, which works on a file for minutes: eight submissions, of which two are handed over at once."""
+    submit, given_s, at_once = SimulatedBatches.submit, [], [0]
+
+    async def slow(self: Any, rows: Any, timeout_s: float) -> str | Failure:
+        given_s.append(timeout_s)
+        at_once.append(at_once[-1] + 1)
+        await asyncio.sleep(230.0)
+        at_once.append(at_once[-1] - 1)
+        return await submit(self, rows, timeout_s)
+
+    monkeypatch.setattr(SimulatedBatches, "submit", slow)
+
+    async def play() -> None:
+        model = SimulatedModel(SimulatorSettings(error=0.0, batch_ms=600_000), clock=lambda: runtime.now_s())
+        runtime = VirtualRuntime(lambda blob: model)  # type: ignore[arg-type, return-value]
+        patient = msgspec.structs.replace(LIMITS, batching=BatchingPolicy(requests_max=5))
+        job = Job(tmp_path, in_process(), limits=patient, runtime=lambda: runtime)
+        async with asyncio.timeout(7_200):
+            job.facts = await job.driver.run()
+        whole(job)
+        assert (len(given_s), max(at_once), job.facts["attempts"]) == (8, 2, 40)
+        assert min(given_s) > 295.0
+        await runtime.close()
+
+    virtually(play())
 
 
 def test_a_batch_that_takes_its_time_is_still_looked_after(tmp_path: Path) -> None:
