@@ -35,7 +35,7 @@ from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
-from actors.routing.api_detection import with_apis
+from actors.routing.api_detection import wants_schemas, with_apis
 from actors.routing.embeddings import for_vectors
 from actors.routing.key_rotation import rotation
 from actors.routing.log_probabilities import refuse_without
@@ -155,7 +155,7 @@ class Session:
             before = last_terms(self.folder, self.job)
             endpoints = () if before is None else [route.endpoint for route in before.routes]
             chat = isinstance(self.order.program, Batch) and bool(self.order.program.api)
-            spec, notice = await with_apis(spec, self._environ, endpoints, chat=chat)
+            spec, notice = await with_apis(spec, self._environ, endpoints, chat, wants_schemas(self.order.program))
         if spec.dns and not self._own_objects():
             goes_on = self.folder.has(self.job) and not self.order.fresh
             k = last_state(self.folder, self.job) if goes_on else None
@@ -389,7 +389,8 @@ class Session:
 
     def _servers(self, given: JobTerms, terms: JobTerms, connection: ConnectionSpec) -> JobServers:
         spec = self.order.model_spec if self._named is None else self._named.spec
-        return JobServers(spec_at_their_places(spec, given, terms), terms, connection, self._environ)
+        placed, schemas = spec_at_their_places(spec, given, terms), wants_schemas(self.order.program)
+        return JobServers(placed, terms, connection, self._environ, schemas)
 
     def _names(self, terms: JobTerms) -> NameWatch | None:
         """Return the lookups of the servers' name while the job runs; None where none is looked up, or the job takes

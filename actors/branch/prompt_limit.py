@@ -106,6 +106,8 @@ async def over_bound(model: Model, call: Call) -> Failure | None:
             return refused  # type: ignore[no-any-return]
         text = "the prompt holds a document, file, link, provider tool or content of a size only the provider knows"
         return Failure(FailureKind.TOO_LARGE, f"{text}, and there is no counter to ask (count_tokens)", sent=False)
-    size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
-    text = f"the prompt has {size}; at most {call.prompt_tokens_max} fit"
+    fit = f"at most {call.prompt_tokens_max} fit"
+    text = f"the prompt has {counted} tokens; {fit}"
+    if counted is None:
+        text = f"the prompt has up to {bound} tokens by its bytes, {fit}, and there is no counter to ask (count_tokens)"
     return Failure(FailureKind.TOO_LARGE, text, sent=False)

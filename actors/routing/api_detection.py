@@ -3,7 +3,8 @@
 Servers of the Messages API (vLLM, SGLang, llama.cpp, Ollama, LiteLLM) serve chat completions as well; other servers,
 and earlier releases of these, serve chat completions alone. A request of ``{}`` tells them apart and costs nothing: no
 API answers it, and each refuses it in a way of its own. A server that has both, and passes over schemas in the Messages
-API (``actors.routing.server_features``), is asked by chat completions, which have log probabilities, too.
+API (``actors.routing.server_features``), is asked by chat completions, which have log probabilities, by jobs that want
+either. Other jobs stay with the Messages API: requests may hold in it what chat completions lack.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from actors.providers.registry import (
 )
 from actors.routing.model_spec import ModelSpec
 from actors.routing.server_features import MESSAGES_PATH, without_schemas
+from cortex.programs.batch import Batch
+from cortex.programs.shards import unsharded
+from cortex.programs.table import Table
+from cortex.state.program import Program
 from cortex.values.chat_form.request import EMBEDDINGS, RESPONSES
 from cortex.values.limits import BATCHES
 from policies.failures.error_vocabulary import NO_SUCH_PATH
@@ -92,17 +97,28 @@ def line_apis(spec: ModelSpec, given: str, stored: str) -> tuple[str, ...]:
     return (*((RESPONSES,) if responses else ()), *((EMBEDDINGS,) if embeddings else ()))
 
 
+def wants_schemas(program: Program) -> bool | None:
+    """Return whether a job asks for answers of a schema or for log probabilities. None: its rows are requests of the
+    Messages API, some of which may. A program of other calls than a table's passes for one that does."""
+    asked = unsharded(program)[0]
+    if isinstance(asked, Table) and not asked.vectors:
+        return bool(asked.schema) or asked.top_logprobs is not msgspec.UNSET
+    return None if type(asked) is Batch else True
+
+
 async def with_apis(
-    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), chat: bool = False
-) -> tuple[ModelSpec, str]:
+    spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), chat: bool = False,
+    schemas: bool | None = True,
+) -> tuple[ModelSpec, str]:  # fmt: skip
     """Return a job's specification with the APIs of its servers, and a notice for the user; empty: nothing was found.
 
     The specifications of further servers, fallbacks and roles are completed as well. ``endpoints``: those of the job's
     routes, if it exists, whose APIs are known. ``chat``: chat completions are preferred where a server has both.
+    ``schemas``: result of ``wants_schemas``.
     """
     roles = list(spec.roles)
     asked = (spec, *spec.further, *(spec.roles[role] for role in roles))
-    found = await asyncio.gather(*(found_api(each, environ, endpoints, chat=chat) for each in asked))
+    found = await asyncio.gather(*(found_api(each, environ, endpoints, chat=chat, schemas=schemas) for each in asked))
     own, *others = [each for each, _ in found]
     further, players = others[: len(spec.further)], others[len(spec.further) :]
     changed = any(each is not before for (each, _), before in zip(found, asked, strict=True))
@@ -123,10 +139,10 @@ async def with_api(
 
 async def found_api(
     spec: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str] = (), timeout_s: float = TIMEOUT_S,
-    chat: bool = False,
+    chat: bool = False, schemas: bool | None = True,
 ) -> tuple[ModelSpec, str]:  # fmt: skip
     """Return what ``with_api`` returns, and a notice for the user; empty: nothing was found by a request, or ``chat``
-    is wanted anyway."""
+    is wanted anyway. ``schemas``: result of ``wants_schemas``."""
     if not is_open(spec):
         return spec, ""
     try:
@@ -136,11 +152,14 @@ async def found_api(
             return await _preferring_chat(spec, environ, timeout_s), ""
         answered = await _asked(spec, MESSAGES_PATH, environ, timeout_s)
         why = NO_MESSAGES if lacks_api(answered) else ""
-        if answered is not None and has_api(answered):
+        if answered is not None and has_api(answered) and schemas is not False:
             why = await without_schemas(answered[2], partial(got, spec, environ=environ, timeout_s=timeout_s))
         for each in _over_chat(spec) if why else ():
             if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
-                return each, f"{without_password(each.base_url)} {why}: asked by OpenAI's chat completions"
+                address = without_password(each.base_url)
+                if schemas is None and why != NO_MESSAGES:
+                    return spec, f"{address} {why}: give --api chat if rows hold some"
+                return each, f"{address} {why}: asked by OpenAI's chat completions"
     except CredentialError:
         pass  # the resolution of the route says what is wrong
     return spec, ""

@@ -26,13 +26,14 @@ SERVERS_MAX: Final = 1_000
 
 class JobServers:
     """Servers of one running job. ``spec``: the model as its user gave it; ``terms`` and ``connection``: those of the
-    run."""
+    run; ``schemas``: result of ``api_detection.wants_schemas`` for its program."""
 
     def __init__(
-        self, spec: ModelSpec, terms: JobTerms, connection: ConnectionSpec, environ: Mapping[str, str]
-    ) -> None:
+        self, spec: ModelSpec, terms: JobTerms, connection: ConnectionSpec, environ: Mapping[str, str],
+        schemas: bool | None = True,
+    ) -> None:  # fmt: skip
         self._spec = spec
-        self._environ = environ
+        self._environ, self._schemas = environ, schemas
         self.terms = terms
         self.connection = connection
 
@@ -50,7 +51,7 @@ class JobServers:
         if len(spec.servers) > SERVERS_MAX:
             raise SetupError(f"a job has at most {SERVERS_MAX:,} servers in a run: drain it, and resume it with others")
         known = [route.endpoint for route in self.terms.routes]
-        detected, _ = await with_apis(spec, self._environ, known)
+        detected, _ = await with_apis(spec, self._environ, known, schemas=self._schemas)
         found = destination(detected, self.terms.limits, self._environ)
         routes = (found.route, *found.fallbacks)
         if [route.endpoint for route in routes[: len(known)]] != known:

@@ -19,6 +19,7 @@ from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from actors.routing.routes import SetupError, remembered
 from tests.cli.cli_runner import each_once, environment, requests, started
+from tests.edge.routing.test_server_features import FIELDS, described
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
 
@@ -45,6 +46,29 @@ def test_a_server_without_a_key_is_asked_without_one(cortex) -> None:
     each_once(Path("out.jsonl"), 3)
     assert not any("authorization" in asked.headers or "x-api-key" in asked.headers for asked in server.asked)
     assert "anthropic" not in done.err.lower()
+
+
+def _without_schemas(asked: Asked) -> Answer:
+    """As SGLang, which has both APIs and passes over schemas in one."""
+    if asked.target == "/openapi.json":
+        return http(described(*FIELDS))
+    if asked.body == b"{}" or asked.target != "/v1/messages":
+        return http({"error": {"message": "messages: Field required", "type": "invalid_request_error"}}, 400)
+    return http(MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("words", "api"), [(("--prompt", "Say {{t}}"), "messages"), (("--prompt", "{{t}}", "--schema", "s.json"), "chat/completions")]
+)  # fmt: skip
+def test_a_table_leaves_the_messages_api_for_a_schema_alone(cortex, words: tuple[str, ...], api: str) -> None:
+    Path("in.csv").write_text("t\na\n")
+    Path("s.json").write_text('{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}')
+    with served(_without_schemas) as server:
+        done = cortex("batch", "in.csv", "-o", "out.csv", *words, "--base-url", server.url, "--model", "m", "--json",
+                      "--max-output-tokens", 20)  # fmt: skip
+    assert done.code == (0 if api == "messages" else 1), done.err
+    asked = [each.target for each in server.asked if each.method == "POST" and each.body != b"{}"]
+    assert set(asked) == {f"/v1/{api}"}
 
 
 def test_a_refused_call_says_where_the_key_goes_and_the_job_goes_on_with_it(cortex, monkeypatch) -> None:

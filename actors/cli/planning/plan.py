@@ -47,7 +47,7 @@ from actors.journal.reply_index import remembered
 from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
 from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
-from actors.routing.api_detection import with_apis
+from actors.routing.api_detection import wants_schemas, with_apis
 from actors.routing.queue_metrics import metrics_notes
 from cortex.planning import (
     JOURNAL_GROWTH,
@@ -177,7 +177,8 @@ def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[
     asks = not order.fresh and folder.remembers() and not isinstance(program, Embed)
     spec = model_spec_of(options, options.model)
     chat = isinstance(program, Batch) and bool(program.api)
-    endpoint = endpoint_to(asyncio.run(with_apis(spec, environ, chat=chat))[0], environ) if asks else ""
+    found = asyncio.run(with_apis(spec, environ, (), chat, wants_schemas(program)))[0] if asks else None
+    endpoint = "" if found is None else endpoint_to(found, environ)
     return RowSizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
 from actors.providers.chat_completions.batch_results import read_chat
-from actors.providers.chat_completions.dialect import DEFAULT, ChatDialect
+from actors.providers.chat_completions.dialect import DEFAULT, MESSAGES_COUNTER, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body, fields_with
@@ -27,9 +28,10 @@ from actors.providers.client.canonical_request import FieldTranslator, model_in
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
-from actors.providers.registry import Provider, load, row_of
+from actors.providers.registry import Provider, is_own_server, load, row_of
 from cortex.values.chat_form.request import CHAT_MARK, may_stream
 from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
+from policies.failures.error_vocabulary import NO_SUCH_PATH
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.told_retry import refuses_request
 
@@ -132,7 +134,7 @@ CHAT_FORM: Final = WireForm(
 
 class ChatModel(BatchingModel):
     """Model (`actors.ports.model.Model`) behind chat completions. The API has no counter of tokens; a server may have
-    one beside it (`ChatDialect.counter`)."""
+    one beside it (`ChatDialect.counter`, `MESSAGES_COUNTER`). One without it is asked for it once."""
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: ChatDialect = load(row.dialect) if row.dialect else DEFAULT
@@ -143,7 +145,7 @@ class ChatModel(BatchingModel):
         variant = ChatVariant(bound, translator=translator, thoughts=own and dialect.thoughts)
         lines = LineForm(endpoint=dialect.batch_endpoint, body=self.line_body, empty="messages", read=read_chat)
         super().__init__(CHAT_FORM, dialect, spec, row, credential, variant, load(dialect.batches), lines)
-        self._counter = dialect.counter
+        self._counter = dialect.counter or (MESSAGES_COUNTER if is_own_server(credential.base_url, row) else "")
 
     @property
     def counts_tokens(self) -> bool:
@@ -152,7 +154,11 @@ class ChatModel(BatchingModel):
 
     async def count_tokens(self, body: bytes) -> int | None:
         """Return the input tokens of a request by the server's count; None where it has none, for any reason."""
-        return await self._counted(self._counter, body) if self._counter else None
+        return await self._counted(self._counter, body, self._refused_to_count) if self._counter else None
+
+    def _refused_to_count(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        if status in NO_SUCH_PATH and self.refusal_of(status, headers, data).kind is not FailureKind.BLOCKED:
+            self._counter = ""
 
 
 def model_of(spec: ClientSpec) -> ChatModel:

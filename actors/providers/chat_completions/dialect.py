@@ -51,5 +51,8 @@ GEMINI: Final = ChatDialect(efforts=GEMINI_EFFORTS, batches="actors.providers.ge
 DEEPSEEK: Final = ChatDialect(switched=True, thoughts=True)
 MISTRAL: Final = ChatDialect(batches="actors.providers.mistral.batches:MistralBatches")
 VERTEX: Final = ChatDialect(efforts=GEMINI_EFFORTS, address=vertex_address, tokens=GOOGLE_TOKENS)
-LLAMA_CPP: Final = ChatDialect(counter="/messages/count_tokens")
-"""llama.cpp has the counter of the Messages API beside chat completions (`tools/server/server.cpp`)."""
+MESSAGES_COUNTER: Final = "/messages/count_tokens"
+"""Counter of the Messages API, which a server of the user's own may have beside chat completions: SGLang
+(`entrypoints/http_server.py`), vLLM (`entrypoints/anthropic/api_router.py`) and llama.cpp
+(`tools/server/server.cpp`)."""
+LLAMA_CPP: Final = ChatDialect(counter=MESSAGES_COUNTER)

@@ -17,6 +17,8 @@ IGNORED: Final = frozenset({"cache_control", "stream", "diagnostics"})
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks that hold thoughts of earlier turns."""
 
+OR_MESSAGES: Final = ", or give --api messages, at a server that has the Messages API"
+"""End of an error about what another API has no counterpart for: a server of the user's own may have both."""
 _NO_VALUES: Final = (b"null", b"")
 _TIERS: Final = {"standard_only": "default"}
 
@@ -89,7 +91,8 @@ def is_text(value: msgspec.Raw) -> bool:
 def text_in(block: Mapping[str, Any], where: str, api: str) -> str:
     """Return the text of a block. Raises Untranslatable for one of another type. `api`: name of the form for people."""
     if block.get("type") != "text":
-        raise Untranslatable(f"{where}: {api} take text there, no block of type {block.get('type')!r}")
+        text = f"{where}: {api} take text there, no block of type {block.get('type')!r}"
+        raise Untranslatable(f"{text}: leave it out{OR_MESSAGES}")
     return str(block["text"])
 
 
@@ -139,7 +142,8 @@ def effort_of(thinking: Mapping[str, Any], api: str) -> str:
         return ""
     if kind == "disabled":
         return "none"
-    raise Untranslatable(f"thinking: {api} have no budget of it: set output_config.effort in its place")
+    text = f"thinking: {api} have no budget of it: set output_config.effort in its place"
+    raise Untranslatable(text + OR_MESSAGES)
 
 
 def user_of(metadata: Mapping[str, Any]) -> dict[str, Any]:

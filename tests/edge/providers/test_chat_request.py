@@ -118,7 +118,9 @@ def test_turns_of_blocks(turn: dict[str, Any], expected: list[dict[str, Any]]) -
     ("fields", "named"),
     [
         ({"container": "c"}, "container"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2_000}}, "output_config.effort"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2_000}}, "output_config.effort in its place, or give --api messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+            {"type": "image", "source": PNG}]}]}]}, "'image': leave it out, or give --api messages"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"output_config": {"task_budget": {}}}, "output_config.task_budget"),
         ({"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "search_result"),

@@ -13,9 +13,14 @@ import pytest
 
 from actors.doctor import provider
 from actors.doctor.checks import DoctorOptions, examine
-from actors.routing.api_detection import with_apis
+from actors.routing.api_detection import wants_schemas, with_apis
 from actors.routing.model_spec import ModelSpec
 from actors.routing.server_features import is_ollama, lacks_field, loaded_tokens
+from cortex.programs.batch import Batch
+from cortex.programs.embed import Embed
+from cortex.programs.hanoi import Hanoi
+from cortex.programs.shards import Shards
+from cortex.programs.table import Table
 from tests.edge.routing.test_api_detection import CHAT, KEYS, MESSAGES, error, serving
 
 FIELDS = ("model", "messages", "max_tokens", "metadata", "stop_sequences", "stream", "system", "temperature", "thinking",
@@ -59,6 +64,31 @@ async def test_a_server_with_both_apis_is_asked_by_the_one_that_keeps_to_schemas
     assert found.provider == ("openai" if why else "")
     assert asked.paths == ([MESSAGES, CHAT] if why else [MESSAGES])
     assert sorted(asked.got) == [(VERSION, "Bearer sk-of-the-server"), (DESCRIPTION, "Bearer sk-of-the-server")]
+
+
+@pytest.mark.parametrize(
+    ("program", "api", "notice"),
+    [
+        (Table(prompt="p", schema="{}"), "openai", f"{BY_OLLAMA}: asked by OpenAI's chat completions"),
+        (Table(prompt="p", top_logprobs=0), "openai", f"{BY_OLLAMA}: asked by OpenAI's chat completions"),
+        (Shards(2, table=Table(prompt="p")), "", ""),
+        (Table(prompt="p"), "", ""),
+        (Batch(), "", f"{BY_OLLAMA}: give --api chat if rows hold some"),
+        (Hanoi(), "openai", f"{BY_OLLAMA}: asked by OpenAI's chat completions"),
+        (Embed(prompt="p"), "openai", f"{BY_OLLAMA}: asked by OpenAI's chat completions"),
+    ],
+)
+async def test_a_job_without_schemas_stays_with_the_messages_api(program: Any, api: str, notice: str) -> None:
+    """Prompts are counted over it, thoughts have a budget, and results of tools hold images."""
+    refused = (400, error("model is required"))
+    for answers, found_api, told in (
+        ({MESSAGES: refused, CHAT: refused}, api, notice),
+        ({CHAT: refused}, "openai", "has no Messages API: asked by OpenAI's chat completions"),
+    ):
+        with serving(answers, pages={VERSION: {"version": "0.40.12"}}) as asked:
+            given = ModelSpec(model="m", base_url=asked.url)
+            found, said = await with_apis(given, KEYS, schemas=wants_schemas(program))
+        assert (found.provider, said) == (found_api, f"{asked.url} {told}" if told else "")
 
 
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/messages", "/ollama"])
