@@ -93,6 +93,8 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of a block at least: a block of fewer says nothing of demand."""
     block_calls_max: int = 60
     """Upper bound of the calls of a block that is to show a share of refusals: three of 5 %."""
+    block_calls_clean: int = 16
+    """Calls of a block that is to show no share, since nothing was refused before."""
     earlier_max: int = 30
     """Upper bound of the weight of calls before a climb, in calls."""
     block_max_s: float = 8.0

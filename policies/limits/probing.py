@@ -472,11 +472,12 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     probing.barren = probing.refused = 0
     probing.since_s = held_until_s
     probing.inside = 0
-    if strays.ended_at_s and at_s - strays.ended_at_s < policy.restored_s and not strays.tolerated:
-        strays.sustained = debt  # silences soon after a climb refute it
+    refuted = strays.ended_at_s and at_s - strays.ended_at_s < policy.restored_s and not strays.tolerated
     if probing.renewed_s and silent_s - probing.renewed_s < policy.restored_s and in_debt(policy, probing):
-        strays.sustained = debt  # as many calls at once as before, and as long a silence: they are being paid for
-    if debt >= policy.debt_share * target or strays.sustained == debt:
+        refuted = True  # as many calls at once as before, and as long a silence: they are being paid for
+    if refuted:  # what a climb reached, not what the refill is at least
+        strays.sustained = max(debt, independent.certain(strays))
+    if refuted or debt >= policy.debt_share * target:
         return
     probing.charged_late = False
     strays.fell_accepted = strays.fell_refused = 0

@@ -175,6 +175,14 @@ def lasting(policy: LimitPolicy, charged: int, elapsed_s: float) -> float:
     return max(charged, 0) / (elapsed_s + policy.reserve_s)
 
 
+def certain(strays: Strays) -> float:
+    """Return the least refill that calls before the refusals prove, in requests per second (`lasting`).
+
+    0 if `sustained` is no such bound, since it was measured: a limit may be lower by now.
+    """
+    return 0.0 if strays.known else strays.sustained
+
+
 def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = True) -> None:
     """Begin a climb from twice the rate that is accepted now, or three doublings below the target.
 
@@ -183,11 +191,12 @@ def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = 
         rate: Present rate, in requests per second.
         target: Rate at which the climb ends, in requests per second.
         at_s: Time from which calls begin.
-        sure: Whether the target was measured. A target that is a guess is approached from the present rate.
+        sure: Whether the target was measured. A target that is a guess is approached from the present rate, or from
+            the least refill, if that is more.
     """
     strays.climbs, strays.checked = True, 0
     strays.target = target
-    strays.level = min(max(2 * rate, target / 8 if sure else 0.0), target)
+    strays.level = min(max(2 * rate, target / 8 if sure else certain(strays)), target)
     strays.block_before = rate
     strays.falls = strays.frequent = strays.accepted = strays.refused = 0
     _begin_block(strays, at_s)
@@ -224,13 +233,16 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     if mostly or _chance(calls, refused, before, refused_before, policy.chance) < policy.chance:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
         wait(policy, strays, at_s, policy.probe_max_s)
-        if accepted or strays.accepted:  # otherwise it is a storm
+        # Otherwise it is a storm: nothing was accepted, or less than the least refill.
+        if (accepted or strays.accepted) and found >= certain(strays):
             strays.sustained, strays.known = found, True
             cost_s = policy.calls_a_refusal * refused / max(found, policy.least_per_s)
             strays.next_s = max(strays.next_s, at_s + min(cost_s, policy.probe_max_s))
         _end_climb(policy, strays, strays.refused > 0)
         return found
     least = min(max(policy.block_calls, 3 / share), policy.block_calls_max)  # calls that show the share before
+    if not refused and not refused_before:  # there is no share to show, and the next block shows a limit sooner
+        least = min(least, policy.block_calls_clean)
     if elapsed_s < max(1.0, latency_s / 2, min(policy.block_calls / strays.level, policy.block_max_s)) or (
         calls < least and elapsed_s < policy.block_max_s
     ):
@@ -330,9 +342,10 @@ def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float)
 def ended(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
     """End a tolerance whose refusals have ended: none in so many calls that it is no chance. Return True if it ends.
 
-    A climb that met a limit among them may have met them alone, so the next one is not put off by what it cost.
+    During a check, too, since its counts are of earlier refusals as well. A climb that met a limit among refusals may
+    have met them alone, so the next one is not put off by what it cost.
     """
-    if not strays.tolerated or strays.checked or at_s >= strays.next_s:
+    if not strays.tolerated or (at_s >= strays.next_s and not strays.checked):
         return False
     if (1 - strays.tolerated) ** strays.unrefused >= policy.chance**2:  # each refusal begins the count anew: many looks
         return False

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.limits import strays
-from policies.limits.limit import allowance, new
-from policies.limits.limit_policy import LimitPolicy
-from policies.limits.probing import ProbeMode, Probing
+from policies.limits.limit import PoolCaps, allowance, new
+from policies.limits.limit_policy import LimitPolicy, PoolLoad
+from policies.limits.probing import ProbeMode, Probing, revive
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 
@@ -58,6 +58,26 @@ def test_a_pool_has_its_rate_back_within_30_s_of_a_storm(
     pool.run(end_s + 60)
     accepted = sum(second.accepted for second in pool.seconds[end_s + 30 : end_s + 60])
     assert accepted >= BACK[name] * 30 * rate
+
+
+def _recovered_s(seed: int, start_s: int, storm_s: int) -> int:
+    """Return the seconds from the end of a storm, which refuses 70 % of all calls, until a hundred calls are answered."""
+    pool = Pool(Provider(latency_s=0.1, retry_after=False), seed=seed, nodes=1, caps=PoolCaps(concurrency=8)).run(start_s)
+    pool.provider.stray_share = 0.7
+    end_s = start_s + storm_s
+    pool.run(end_s).provider.stray_share = 0.0
+    for after_s in range(1, 120):
+        pool.run(end_s + after_s)
+        if sum(second.accepted for second in pool.seconds[end_s:]) >= 100:
+            return after_s
+    return 120
+
+
+@pytest.mark.parametrize(("start_s", "storm_s"), [(5, 8), (5, 16), (12, 12)])
+def test_a_storm_soon_after_the_beginning_is_over_soon_after_its_end(start_s: int, storm_s: int) -> None:
+    """What was answered before it proves a least rate, at which the climb begins. Else 16 of 40 runs take longer."""
+    late = [took_s for seed in range(40) if (took_s := _recovered_s(seed, start_s, storm_s)) > 20]
+    assert len(late) <= 1, late
 
 
 @pytest.mark.parametrize(
@@ -195,6 +215,48 @@ def test_a_refusal_begins_the_count_of_calls_without_one_anew() -> None:
     for accepted, refused in ((14, 0), (0, 1), (14, 0)):
         strays.count(state, accepted, refused)
     assert not strays.ended(POLICY, state, 20.0)
+
+
+def test_a_climb_towards_a_guess_begins_at_the_least_refill() -> None:
+    """A rate that was measured is none: a limit may be lower by now."""
+    for known, level in ((False, 6.0), (True, 2.0)):
+        state = Strays(sustained=6.0, known=known)
+        strays.climb(state, 1.0, 90.0, 0.0, sure=False)
+        assert state.level == level
+
+
+@pytest.mark.parametrize(("known", "sustained", "next_s"), [(False, 6.0, 21.0), (True, 2.0, 611.0)])
+def test_a_climb_that_meets_less_than_the_least_refill_has_met_a_storm(known: bool, sustained: float, next_s: float) -> None:
+    state = Strays(sustained=6.0, known=known)
+    strays.climb(state, 1.0, 90.0, 10.0, sure=False)
+    strays.count(state, 4, 30)
+    assert strays.ascend(POLICY, state, 0.5, 11.0) is not None
+    assert (state.sustained, state.next_s, state.known) == (sustained, next_s, known)
+
+
+@pytest.mark.parametrize(("known", "sustained"), [(False, 6.0), (True, 0.25)])
+def test_silences_soon_after_a_climb_refute_what_it_reached_and_no_certain_rate(known: bool, sustained: float) -> None:
+    state = Strays(sustained=6.0, known=known, ended_at_s=18.0)
+    probing = Probing(4.0, mode=ProbeMode.RATE, rate=1.0, barren=2, since_s=20.0, strays=state)
+    revive(POLICY, probing, PoolLoad(latency_s=0.1), 25.0, 24.0)
+    assert (state.sustained, state.climbs, probing.barren) == (sustained, False, 0)
+
+
+@pytest.mark.parametrize(("refused", "over"), [(0, True), (1, False)])
+def test_a_block_that_has_no_share_to_show_is_short(refused: int, over: bool) -> None:
+    state = Strays(fell_accepted=20 - refused, fell_refused=refused)
+    strays.climb(state, 4.0, 90.0, 0.0, sure=False)
+    strays.count(state, 16, 0)
+    strays.ascend(POLICY, state, 0.1, 2.0)
+    assert (state.level > 8.0) is over
+
+
+def test_a_tolerance_whose_refusals_have_ended_ends_during_its_check_too() -> None:
+    state = Strays(tolerated=0.5, checked=4, next_s=10.0)
+    strays.count(state, 14, 0)
+    assert not strays.ended(POLICY, state, 20.0)
+    strays.count(state, 1, 0)
+    assert strays.ended(POLICY, state, 20.0) and (state.tolerated, state.checked) == (0.0, 0)
 
 
 def test_a_storm_that_refuses_all_of_a_climb_says_nothing_of_a_limit() -> None:
