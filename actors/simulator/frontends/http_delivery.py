@@ -129,10 +129,15 @@ class ResponseDelivery:
             self._request.transport.close()
 
     async def _truncated(self, body: bytes) -> web.StreamResponse:
+        """Send a message without its end. One that is cut behind its content is an answer all the same: it is delivered,
+        and lacks its last byte only, so that no reader can doubt where its content ends."""
+        within = self._cut(body) < body.rindex(self._form.BEHIND_CONTENT)
         response = web.StreamResponse(headers=self._headers)
         response.content_length = len(body)
         await response.prepare(self._request)
-        await response.write(body[: self._cut(body)])
+        await response.write(body[: self._cut(body)] if within else body[:-1])
+        if not within:
+            self._delivered()
         self._hang_up()
         return response
 

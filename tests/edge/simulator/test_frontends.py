@@ -86,3 +86,21 @@ async def test_faults_are_taken_for_the_same(fault: str, max_tokens: int) -> Non
             assert (near.status, near.message) == (far.status, far.message)
     else:
         assert near == far
+
+
+@pytest.mark.parametrize("max_tokens", [100, STREAMED_TOKENS])
+async def test_what_counts_as_delivered_is_what_a_client_takes_for_an_answer(max_tokens: int) -> None:
+    """A message that was cut behind its content is one. Each of these is cut at another place."""
+    server = await serve(SimulatorSettings(faults={"truncated": 1.0}))
+    model = AnthropicModel(Credential(api_key="k", base_url=server.url))
+    try:
+        found = [
+            await model.call(request(f"Say {number}", max_tokens), output_tokens_max=max_tokens, timeout_s=5.0)
+            for number in range(80)
+        ]
+    finally:
+        await model.close()
+        await server.close()
+    answers = sum(isinstance(each, Reply) for each in found)
+    assert server.provider.stats()["complete_answers"] == answers
+    assert (0 < answers < 80) if max_tokens == 100 else not answers, "of both kinds, but streams have no such end"
