@@ -89,12 +89,16 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Calls accepted between two refusals from which two estimates that agree are no chance."""
     calm_s: float = 10.0
     """Seconds without a refusal after which a pool far below what it sustained climbs."""
+    proven_calm_s: float = 5.0
+    """The same where the pool is below the least refill that earlier calls prove."""
     block_calls: int = 4
     """Calls of a block at least: a block of fewer says nothing of demand."""
     block_calls_max: int = 60
     """Upper bound of the calls of a block that is to show a share of refusals: three of 5 %."""
     block_calls_clean: int = 16
-    """Calls of a block that is to show no share, since nothing was refused before."""
+    """Upper bound of the calls of a block that has no share to show, since nothing was refused."""
+    block_clean_s: float = 2.0
+    """Seconds of such a block while that takes fewer calls."""
     earlier_max: int = 30
     """Upper bound of the weight of calls before a climb, in calls."""
     block_max_s: float = 8.0

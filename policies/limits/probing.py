@@ -357,12 +357,12 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
     if probing.mode is ProbeMode.SLOW_START or strays.climbs or probing.barren:
         return False
     independent.ended(policy, strays, at_s)
-    if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
+    allowed, target = _allowed(policy, probing, load), strays.sustained if strays.known else 0.0
+    calm_s = policy.calm_s if allowed >= independent.certain(strays) else policy.proven_calm_s
+    if at_s < max(strays.next_s, probing.empty_at_s + calm_s):
         return False
-    if not strays.known and _allowed(policy, probing, load) < policy.fall * _found_per_s(policy, probing, load):
+    if not strays.known and allowed < policy.fall * _found_per_s(policy, probing, load):
         return _try_found(policy, probing, load, at_s)
-    allowed = _allowed(policy, probing, load)
-    target = strays.sustained if strays.known else 0.0
     if probing.mode is ProbeMode.RATE:
         target = max(target, told)
     if allowed < policy.fall * target:
@@ -472,9 +472,9 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     probing.barren = probing.refused = 0
     probing.since_s = held_until_s
     probing.inside = 0
-    refuted = strays.ended_at_s and at_s - strays.ended_at_s < policy.restored_s and not strays.tolerated
-    if probing.renewed_s and silent_s - probing.renewed_s < policy.restored_s and in_debt(policy, probing):
-        refuted = True  # as many calls at once as before, and as long a silence: they are being paid for
+    refuted = strays.ended_at_s > max(at_s - policy.restored_s, 0.0) and not strays.tolerated
+    if probing.renewed_s and silent_s - probing.renewed_s < policy.restored_s:
+        refuted |= in_debt(policy, probing)  # as many calls at once as before, and as long a silence: they are paid for
     if refuted:  # what a climb reached, not what the refill is at least
         strays.sustained = max(debt, independent.certain(strays))
     if refuted or debt >= policy.debt_share * target:

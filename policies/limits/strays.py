@@ -242,7 +242,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
         return found
     least = min(max(policy.block_calls, 3 / share), policy.block_calls_max)  # calls that show the share before
     if not refused and not refused_before:  # there is no share to show, and the next block shows a limit sooner
-        least = min(least, policy.block_calls_clean)
+        least = min(least, policy.block_calls_clean, max(policy.block_calls, policy.block_clean_s * strays.level))
     if elapsed_s < max(1.0, latency_s / 2, min(policy.block_calls / strays.level, policy.block_max_s)) or (
         calls < least and elapsed_s < policy.block_max_s
     ):

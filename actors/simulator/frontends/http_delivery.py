@@ -129,8 +129,8 @@ class ResponseDelivery:
             self._request.transport.close()
 
     async def _truncated(self, body: bytes) -> web.StreamResponse:
-        """Send a message without its end. One that is cut behind its content is an answer all the same: it is delivered,
-        and lacks its last byte only, so that no reader can doubt where its content ends."""
+        """Send a message without its end. One that is cut behind its content is an answer all the same: it counts as
+        delivered, and lacks its last byte only, so that no reader can doubt where its content ends."""
         within = self._cut(body) < body.rindex(self._form.BEHIND_CONTENT)
         response = web.StreamResponse(headers=self._headers)
         response.content_length = len(body)

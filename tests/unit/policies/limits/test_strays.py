@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from policies.limits import strays
 from policies.limits.limit import PoolCaps, allowance, new
 from policies.limits.limit_policy import LimitPolicy, PoolLoad
-from policies.limits.probing import ProbeMode, Probing, revive
+from policies.limits.probing import ProbeMode, Probing, retry, revive
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 
@@ -62,7 +62,8 @@ def test_a_pool_has_its_rate_back_within_30_s_of_a_storm(
 
 def _recovered_s(seed: int, start_s: int, storm_s: int) -> int:
     """Return the seconds from the end of a storm, which refuses 70 % of all calls, until a hundred calls are answered."""
-    pool = Pool(Provider(latency_s=0.1, retry_after=False), seed=seed, nodes=1, caps=PoolCaps(concurrency=8)).run(start_s)
+    caps = PoolCaps(concurrency=8)
+    pool = Pool(Provider(latency_s=0.1, retry_after=False), seed=seed, nodes=1, caps=caps, queues=True).run(start_s)
     pool.provider.stray_share = 0.7
     end_s = start_s + storm_s
     pool.run(end_s).provider.stray_share = 0.0
@@ -73,9 +74,9 @@ def _recovered_s(seed: int, start_s: int, storm_s: int) -> int:
     return 120
 
 
-@pytest.mark.parametrize(("start_s", "storm_s"), [(5, 8), (5, 16), (12, 12)])
+@pytest.mark.parametrize(("start_s", "storm_s"), [(2, 4), (2, 8), (5, 8), (5, 16), (12, 12)])
 def test_a_storm_soon_after_the_beginning_is_over_soon_after_its_end(start_s: int, storm_s: int) -> None:
-    """What was answered before it proves a least rate, at which the climb begins. Else 16 of 40 runs take longer."""
+    """What was answered before it proves a least rate, at which the climb begins. Without it up to 16 of 40 take longer."""
     late = [took_s for seed in range(40) if (took_s := _recovered_s(seed, start_s, storm_s)) > 20]
     assert len(late) <= 1, late
 
@@ -242,13 +243,25 @@ def test_silences_soon_after_a_climb_refute_what_it_reached_and_no_certain_rate(
     assert (state.sustained, state.climbs, probing.barren) == (sustained, False, 0)
 
 
-@pytest.mark.parametrize(("refused", "over"), [(0, True), (1, False)])
-def test_a_block_that_has_no_share_to_show_is_short(refused: int, over: bool) -> None:
+@pytest.mark.parametrize(("level", "calls"), [(2.0, 4), (4.0, 8), (8.0, 16), (16.0, 16)])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_block_that_has_no_share_to_show_is_short(refused: int, level: float, calls: int) -> None:
     state = Strays(fell_accepted=20 - refused, fell_refused=refused)
-    strays.climb(state, 4.0, 90.0, 0.0, sure=False)
-    strays.count(state, 16, 0)
+    strays.climb(state, level / 2, 90.0, 0.0, sure=False)
+    strays.count(state, calls - 1, 0)
     strays.ascend(POLICY, state, 0.1, 2.0)
-    assert (state.level > 8.0) is over
+    assert state.level == level
+    strays.count(state, 1, 0)
+    strays.ascend(POLICY, state, 0.1, 2.0)
+    assert (state.level > level) is (not refused)
+
+
+@pytest.mark.parametrize(("sustained", "known", "from_s"), [(6.0, False, 25.0), (0.5, False, 30.0), (6.0, True, 30.0)])
+def test_a_rate_below_the_least_refill_is_given_up_sooner(sustained: float, known: bool, from_s: float) -> None:
+    for at_s in (from_s - 0.1, from_s):
+        state = Strays(sustained=sustained, known=known)
+        probing = Probing(4.0, mode=ProbeMode.RATE, rate=1.0, empty_at_s=20.0, strays=state)
+        assert retry(POLICY, probing, PoolLoad(latency_s=0.1), at_s) is (at_s == from_s)
 
 
 def test_a_tolerance_whose_refusals_have_ended_ends_during_its_check_too() -> None:
