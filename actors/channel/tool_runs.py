@@ -17,6 +17,7 @@ from actors.common.process_owner import this_owner
 from actors.jobs.opening import CHILD, Opening
 from actors.journal.journal import StoreError
 from actors.messaging.inbox import ProgramLog
+from actors.messaging.long_questions import ask_process
 from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone, PeerUnavailable, Runtime
 from actors.ports.telemetry import TRACEPARENT, JobObservers
 from cortex.goals import shards
@@ -237,9 +238,9 @@ class ToolRuns:
         """Let a worker that has room begin, and wait for the outcome; None if it takes no more runs after all."""
         arguments, asked_s = msgspec.msgpack.encode(command.arguments), self._runtime.monotonic_s()
         try:
-            blob = await self._runtime.peer(name).ask(
-                "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
-                generation, ticket,
+            blob = await ask_process(
+                self._runtime, name, ticket.partition("/")[0], "run", terms.program, terms.params_json, command.tool,
+                arguments, command.key, command.timeout_s, generation, ticket,
             )  # fmt: skip
             if not blob:
                 return None

@@ -86,11 +86,9 @@ class Transport:
         life.serving = {}
 
     def _never_ends(self, message: Message) -> bool:
-        """Return whether a question to a killed actor stays open for ever. Orders about message batches do not: their
-        bound is as long as a world.
-        """
+        """Return whether a question to a killed actor stays open for ever."""
         share = self._plan.endless
-        return bool(share) and message.method != "batches" and self._endless() < share
+        return bool(share) and self._endless() < share
 
     def _fail(self, message: Message, error: Exception, after_s: float) -> None:
         if message.future is not None:

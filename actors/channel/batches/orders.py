@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from actors.branch import batch_executor
+from actors.messaging.long_questions import ask_process
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.state.state import State
 from policies.estimates.batching import pause_s
@@ -44,7 +45,7 @@ class BatchOrderRouter:
         names, epoch, blob = self._names(), self._state().epoch, batch_executor.encode(order)
         for name in names:
             try:
-                answer = await self._runtime.peer(name).ask("batches", self._job, epoch, place, blob, names)
+                answer = await ask_process(self._runtime, name, "", "batches", self._job, epoch, place, blob, names)
             except (PeerUnavailable, PeerGone):
                 if isinstance(order, batch_executor.SubmitOrder):
                     raise
