@@ -1,6 +1,7 @@
 """``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: run N seeds on ``--cores``.
 
-``SEED --shrink``: the shortest script that fails like the seed; ``--script FILE``: replay its JSON.
+``SEED --shrink``: the shortest script that fails like the seed; ``--script FILE``: replay its JSON. ``--faults [NAME...]``:
+run 2,000 seeds from ``--first`` until each planted fault is found.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="find the shortest script that fails alike")
     parser.add_argument("--script", metavar="FILE", help="replay a script, as JSON")
     parser.add_argument("--soak", type=int, metavar="SEEDS", help="run so many seeds on all cores")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--faults", nargs="*", metavar="NAME", help="find planted faults, all where none is named")
+    parser.add_argument("--worlds", type=int, default=2_000, help="worlds that are run for each fault at most")
+    parser.add_argument("--first", type=int, help="the first seed of a soak, or of the search for faults")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="all, where it is not given")
     options = parser.parse_args()
     if options.soak:
         from tests.simulation.soak import soak
 
-        return soak(options.first, options.soak, options.cores)
+        return soak(options.first or 0, options.soak, options.cores)
+    if options.faults is not None:
+        from tests.simulation.fault_search import FIRST, SEEDS, told
+
+        first = FIRST if options.first is None else options.first
+        return told(options.faults, options.cores, first, SEEDS, options.worlds)
     made = decoded(Path(options.script).read_bytes()) if options.script else None
     if made is not None:
         options.seed = made.seed
