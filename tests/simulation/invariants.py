@@ -273,7 +273,7 @@ class Watch:
 
     def _money(self, record: JobWatch, k: State, before_nusd: int) -> None:
         cap, now_nusd = k.terms.limits.max_cost_nusd, k.ledger.committed_nusd
-        if self._world.plan.provider.bills > 1:
+        if self._world.plan.provider.bills > 1 or self._world.provider.overbilled:
             return  # `BillsWatch` knows by how much a cap may be passed
         if cap is not None and now_nusd > cap and now_nusd > before_nusd:
             self.say(f"{record.name}: {now_nusd} nUSD known, assumed and reserved; the cap is {cap}")

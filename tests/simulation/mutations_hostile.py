@@ -8,10 +8,12 @@ import msgspec
 
 from actors.branch import branch
 from actors.journal import journal
+from actors.providers.chat_completions import response as chat_response
+from actors.providers.messages import flawed_response
 from cortex.journal import seals
 from cortex.state import route_share
 from cortex.values import ledger
-from cortex.values.reply import Reply
+from cortex.values.reply import Reply, Usage
 from policies.estimates import bill_excess
 from tests.simulation.mutations import Patch, planted, troubled
 from tests.simulation.scenario import Plan
@@ -19,6 +21,10 @@ from tests.simulation.scenario import Plan
 
 def _over(made: Plan) -> bool:
     return made.provider.bills > 1 and made.provider.billing > 0 and any(job.cap_share for job in made.jobs)
+
+
+def _odd(made: Plan) -> bool:
+    return made.provider.odd_usage > 0
 
 
 def _shaped(made: Plan) -> bool:
@@ -79,3 +85,33 @@ def large_replies_cut(patch: Patch) -> None:
         ended(self, under, result)
 
     patch.setattr(branch.Branch, "_ended", cut)
+
+
+@planted("a count beyond its bound is not believed", likely=_odd)
+def any_count_is_believed(patch: Patch) -> None:
+    count_of = flawed_response.count_of
+    patch.setattr(flawed_response, "count_of", lambda value: value if type(value) is int else count_of(value))
+
+
+@planted("usage that cannot be read is unknown, and not nothing", likely=_odd)
+def unreadable_usage_counts_as_nothing(patch: Patch) -> None:
+    patch.setattr(flawed_response, "UNKNOWN_USAGE", Usage())
+    patch.setattr(chat_response, "UNKNOWN_USAGE", Usage())
+
+
+@planted("a count that is written as a float or as text is read", likely=_odd)
+def counts_in_other_types_not_read(patch: Patch) -> None:
+    count_of = flawed_response.count_of
+    for each in (flawed_response, chat_response):
+        patch.setattr(each, "count_of", lambda value: count_of(value) if type(value) is int else None)
+
+
+@planted("what is charged for unreadable usage stays charged in full", likely=_odd)
+def unreadable_usage_charged_in_part(patch: Patch) -> None:
+    assume = ledger.Ledger.assume
+
+    def part(self: Any, charge: Any) -> None:
+        assume(self, charge)
+        self.assumed_nusd -= charge.nusd // 50
+
+    patch.setattr(ledger.Ledger, "assume", part)

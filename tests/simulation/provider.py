@@ -12,13 +12,12 @@ from typing import Any
 import msgspec
 
 from actors.routing.model_factory import ConnectionSpec
-from cortex.values.bounds.counts import COUNT_MAX
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits, ReportedBucket
 from tests.simulation.loop import NOBODY, Life
+from tests.simulation.odd_usage import USAGE, odd_reply, read_as
 
-USAGE = Usage(40, 2)
 DEPTH_MAX = 100
 """Levels of JSON in an answer that K can hold."""
 REFUSED = " refused"
@@ -92,6 +91,8 @@ class Provider:
         self.credit = math.inf
         """Answers until the account is blocked."""
         self.in_flight_when_dry = 0
+        self.overbilled = False
+        """True once odd usage reported more than an answer has."""
 
     def pool(self, endpoint: str) -> Pool:
         """Return the pool of an endpoint."""
@@ -163,13 +164,24 @@ class Provider:
         plan = self._plan
         if plan.billing and self._bills() < plan.billing:
             request.usage = _usage(plan.bills)
+        elif self.odd(request.text):
+            request.usage = read_as(request.text)
+            self.overbilled |= request.usage.input_tokens > USAGE.input_tokens
 
     def reply(self, request: Request) -> Reply:
         """Return the answer to a request."""
         text = request.text
         if self.shaped(text):
             return Reply(self.body(text), "end_turn", "m", request.usage)
-        return reply(self._voted(text) if text.startswith(ELECT) else said(text), request.usage)
+        answer = self._voted(text) if text.startswith(ELECT) else said(text)
+        if self.odd(text):
+            return odd_reply(text, answer, request.batched)
+        return reply(answer, request.usage)
+
+    def odd(self, text: str) -> bool:
+        """Return whether the usage of an answer to this text is sent in a form that no API describes."""
+        odd = self._plan.odd_usage
+        return bool(odd) and blake2b(text.encode(), digest_size=1, person=b"odd").digest()[0] < 256 * odd
 
     def shaped(self, text: str) -> bool:
         """Return whether the answer to a row is large or deep."""
@@ -302,10 +314,10 @@ def _shape(text: str) -> int:
 
 
 def _usage(times: float) -> Usage:
-    """Return the usage of an answer that is billed so many times, as a client reads it: no count is above its bound."""
+    """Return the usage of an answer that is billed so many times."""
     if not times:
         return Usage(unknown=True)
-    return Usage(*(min(COUNT_MAX, round(times * count)) for count in (USAGE.input_tokens, USAGE.output_tokens)))
+    return Usage(round(times * USAGE.input_tokens), round(times * USAGE.output_tokens))
 
 
 _replies: dict[tuple[str, Usage], Reply] = {}

@@ -41,6 +41,7 @@ from tests.simulation.invariants_leases import LeasesWatch
 from tests.simulation.invariants_members import StaffWatch
 from tests.simulation.invariants_memory import MemoryWatch
 from tests.simulation.invariants_time import TimeWatch
+from tests.simulation.invariants_usage import UsageWatch
 from tests.simulation.loop import LIFE, NOBODY, Life
 from tests.simulation.mini_driver import SimDriver, Sink
 from tests.simulation.provider import REFUSED
@@ -159,8 +160,10 @@ class Simulation:
         self.plan = made
         self.world = World(made, tell)
         self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
-        if made.provider.billing or made.provider.shapes:
+        if made.provider.billing or made.provider.shapes or made.provider.odd_usage:
             self.world.watch.attend(BillsWatch(self.world.watch, self.world))
+        if made.provider.odd_usage:
+            self.world.watch.attend(UsageWatch(self.world.watch, self.world))
         self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
         self.world.watch.attend(GoalsWatch(self.world.watch))
         self.world.watch.attend(MemoryWatch(self.world.watch, self.world))

@@ -9,6 +9,10 @@ EPOCH_S = 1_700_000_000.0
 """Time of the wall clocks at the start of a world."""
 LARGE_EVERY = 50
 """One seed in this number has a thousand branches."""
+ODD_USAGE = frozenset((3, 24, 27, 37))
+"""Remainders by it of seeds in which usage is sent in odd forms. No seed that was kept until then has one of them: each
+kept its world.
+"""
 
 
 @dataclass
@@ -95,6 +99,8 @@ class ProviderPlan:
     """Share of answers that are billed so."""
     shapes: float = 0.0
     """Share of questions in rows whose answers are large or deeply nested."""
+    odd_usage: float = 0.0
+    """Share of questions whose answers have usage in a form that no API describes (``odd_usage.FORMS``)."""
 
 
 @dataclass
@@ -155,6 +161,7 @@ def plan(seed: int) -> Plan:
     _quick(random.Random(f"{seed}/quick"), made)
     _hostile(random.Random(f"{seed}/hostile"), made)
     _endless(random.Random(f"{seed}/endless"), made)
+    _odd_usage(random.Random(f"{seed}/usage"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     disks = _disks(random.Random(f"{seed}/disks"), made)
@@ -252,6 +259,12 @@ def _hostile(chance: random.Random, made: Plan) -> None:
         provider.bills, provider.billing = chance.choice((0.0, 0.5, 2.0, 30.0, 1_000.0)), chance.choice((0.1, 1.0))
     if chance.random() < 0.06 and made.branches < LARGE_EVERY:
         provider.shapes = chance.choice((0.05, 0.3))
+
+
+def _odd_usage(chance: random.Random, made: Plan) -> None:
+    """Let some providers send usage in odd forms, and answer in the usual one."""
+    if made.seed % LARGE_EVERY in ODD_USAGE and not made.provider.billing:
+        made.provider.odd_usage, made.provider.shapes = chance.choice((0.1, 0.5, 1.0)), 0.0
 
 
 def _endless(chance: random.Random, made: Plan) -> None:
