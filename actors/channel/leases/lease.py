@@ -214,9 +214,10 @@ class Lease:
         self._changed.set()
 
     def rejoin(self) -> None:
-        """Claim again from a restarted scheduler. A claim that its predecessor has not answered is given up: on a real Ray
-        a question to an actor that was killed may never end (``actors.messaging.answer_bounds``), and until then the
-        channel would use permits that nobody counts any more.
+        """Claim again from a restarted scheduler.
+
+        A claim that its predecessor has not answered is given up: on a real Ray a question to an actor that was killed
+        may never end (``actors.messaging.answer_bounds``), and the new scheduler would not learn what is held here.
         """
         self._changed.set()
         if self._waiting is not None:
