@@ -1,7 +1,7 @@
 """Questions whose answers may take an hour, to a process that may end meanwhile.
 
-On a real Ray a question to an actor that was killed may never end (``actors.messaging.answer_bounds``), and a bound of an
-hour is of no use then. So the process is looked at while it is asked.
+On a real Ray a question to an actor that was killed may never end (``actors.messaging.answer_bounds``), and a bound of
+an hour is of no use then. So the process is looked at while it is asked.
 """
 
 from __future__ import annotations

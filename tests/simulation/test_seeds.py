@@ -25,7 +25,7 @@ FAILED_ONCE = [
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
     2004705, 2007871, 2011007, 2013043, 3004483, 3005551, 5001481, 5001915,
     7011749, 7013599, 7014846, 8001212, 9011890, 9015946, 9020160, 10001636, 10003557, 10007238,
-    11001002, 11026446, 12000875, 12005828, 30460,
+    11001002, 11026446, 12000875, 12005828, 30460, 15003586, 15006105, 15006915,
 ]  # fmt: skip
 
 
@@ -85,6 +85,8 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     12000875: a channel that had been cut off began for a request of 20 seconds before, when the job had ended.
     12005828: a reading under way when a job was stopped was made by nobody when it was resumed.
     30460: a branch's answer was overtaken by that of its next process, and calls went to the dead one for ever.
+    15003586, 15006915: the question to a worker that had died never ended, and its tool was waited for, for an hour.
+    15006105: nor did a claim to a scheduler that had died, and its successor did not hear of an open breaker meanwhile.
 
     In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
     good probes had closed it; it believed an earlier cortex or channel; and it expected a restarted cortex to know what

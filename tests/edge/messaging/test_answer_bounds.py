@@ -12,7 +12,8 @@ from ray import exceptions
 from actors.channel.leases.lease import AGAIN_S, Lease
 from actors.cluster.ray_peer import RayPeer
 from actors.messaging.answer_bounds import ANSWER_S, BOUNDED_BY_ASKER, BOUNDS_S, WAITS, bound_s, in_time
-from actors.ports.runtime import PeerUnavailable
+from actors.messaging.long_questions import LOOK_S, ask_process
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.runtime.ray_actor import METHODS, ROLES, methods
 from cortex.scheduler.state import LEASE_S
 from cortex.state.state import State
@@ -77,7 +78,10 @@ async def test_an_error_of_the_actor_itself_stays_what_it_is() -> None:
         await in_time("channel:j", raises, "feed", ())
 
 
-def test_a_channel_claims_again_after_a_claim_that_was_never_answered() -> None:
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_a_channel_claims_again_after_a_claim_that_was_never_answered(rejoins: bool) -> None:
+    """At once where the next scheduler asks for it, even twice."""
+
     async def played() -> list[float]:
         runtime, clock = VirtualRuntime(), asyncio.get_running_loop().time
         real, claims = runtime.peer("cortex"), []
@@ -98,7 +102,12 @@ def test_a_channel_claims_again_after_a_claim_that_was_never_answered() -> None:
         runtime.peer = lambda name: Peer()  # type: ignore[assignment,return-value,method-assign]
         route = Route(endpoint="e", credential="c", model="m")
         k = State(terms=JobTerms(job="j", program="p", params_json=b"{}", fingerprint="f", route=route))
-        task = asyncio.create_task(Lease("j", runtime, lambda: k, lambda batch: None).hold())
+        lease = Lease("j", runtime, lambda: k, lambda batch: None)
+        task = asyncio.create_task(lease.hold())
+        await asyncio.sleep(1.0)
+        if rejoins:
+            lease.rejoin()
+            lease.rejoin()
         await asyncio.sleep(LEASE_S + 3 * AGAIN_S)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -106,4 +115,51 @@ def test_a_channel_claims_again_after_a_claim_that_was_never_answered() -> None:
         return claims
 
     first, second, *_ = virtually(played())
-    assert LEASE_S <= second - first <= LEASE_S + AGAIN_S + 0.1
+    least_s = 1.0 if rejoins else LEASE_S
+    assert least_s <= second - first <= least_s + (0.1 if rejoins else AGAIN_S + 0.1)
+
+
+class Process:
+    """Runtime with one other actor, which ends ``ends_s`` after a question that it never answers. ``found``: what a
+    ``ping`` of its name finds afterwards.
+    """
+
+    def __init__(self, ends_s: float, found: str | Exception) -> None:
+        self._ends_s, self._found, self.pings = ends_s, found, 0
+
+    def peer(self, name: str) -> Any:
+        return self
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if method == "ping":
+            self.pings += 1
+            found = self._found if asyncio.get_running_loop().time() >= self._ends_s else "worker:0.1"
+            if isinstance(found, Exception):
+                raise found
+            return found, "node"
+        await asyncio.sleep(*args)
+        return "whole"
+
+
+@pytest.mark.parametrize("known", ["worker:0.1", ""])
+@pytest.mark.parametrize("found", ["worker:0.2", PeerGone("worker:0")])
+def test_a_long_question_ends_with_the_process_that_was_asked(found: str | Exception, known: str) -> None:
+    async def asked() -> float:
+        with pytest.raises(PeerUnavailable, match="the process of worker:0 that was asked 'run' has ended"):
+            await ask_process(Process(100.0, found), "worker:0", known, "run", 3_600.0)  # type: ignore[arg-type]
+        return asyncio.get_running_loop().time()
+
+    assert 100.0 <= virtually(asked()) <= 100.0 + LOOK_S
+
+
+@pytest.mark.parametrize("found", ["worker:0.1", PeerUnavailable("worker:0")])
+def test_a_process_that_lives_or_does_not_answer_is_waited_for(found: str | Exception) -> None:
+    process = Process(0.0, found)
+    assert virtually(ask_process(process, "worker:0", "worker:0.1", "run", 100.0)) == "whole"  # type: ignore[arg-type]
+    assert process.pings == 6
+
+
+def test_a_short_question_costs_no_look() -> None:
+    process = Process(0.0, "worker:0.2")
+    assert virtually(ask_process(process, "worker:0", "", "run", 0.5)) == "whole"  # type: ignore[arg-type]
+    assert not process.pings
