@@ -182,7 +182,7 @@ class Channel:
         self._result_buffer = ResultBuffer(0 if changes else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = SubmissionTracker(
-            self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names, self._clock.now_s
+            self.job, runtime, lambda: self._k, self._put_events, self._dispatch.processes, self._clock.now_s
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
         await self._turn([entry(batch)])

@@ -16,16 +16,17 @@ from policies.failures.failure import RULES, Failure, FailureKind
 class BatchOrderRouter:
     """Router of one job's orders.
 
-    ``state`` returns the job's state as it is now, and ``names`` the branches that the channel knows.
+    ``state`` returns the job's state as it is now, and ``processes`` the incarnations of the branches that the channel
+    knows, by name.
     """
 
     def __init__(
-        self, job: str, runtime: Runtime, state: Callable[[], State], names: Callable[[], tuple[str, ...]]
+        self, job: str, runtime: Runtime, state: Callable[[], State], processes: Callable[[], dict[str, str]]
     ) -> None:
         self._job = job
         self._runtime = runtime
         self._state = state
-        self._names = names
+        self._processes = processes
         self.without_credential: set[str] = set()
         """Branches that have answered that they have no credential for this job."""
 
@@ -42,10 +43,12 @@ class BatchOrderRouter:
 
         Raises the error of the connection for a submission: the branch may or may not have submitted.
         """
-        names, epoch, blob = self._names(), self._state().epoch, batch_executor.encode(order)
-        for name in names:
+        processes, epoch, blob = self._processes(), self._state().epoch, batch_executor.encode(order)
+        for name, incarnation in processes.items():
             try:
-                answer = await ask_process(self._runtime, name, "", "batches", self._job, epoch, place, blob, names)
+                answer = await ask_process(
+                    self._runtime, name, incarnation, "batches", self._job, epoch, place, blob, tuple(processes)
+                )  # fmt: skip
             except (PeerUnavailable, PeerGone):
                 if isinstance(order, batch_executor.SubmitOrder):
                     raise

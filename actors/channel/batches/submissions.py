@@ -86,18 +86,18 @@ class _Trouble(NamedTuple):
 class SubmissionTracker:
     """Submissions of one job.
 
-    ``state`` returns the job's state as it is now, ``put`` gives events to the channel's next turn, ``names`` returns
-    the branches that the channel knows, and ``now_s`` the job's time.
+    ``state`` returns the job's state as it is now, ``put`` gives events to the channel's next turn,
+    ``processes`` returns the incarnations of the branches by name, and ``now_s`` the job's time.
     """
 
     def __init__(
-        self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, names: Callable[[], tuple[str, ...]],
+        self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, processes: Callable[[], dict[str, str]],
         now_s: Callable[[], float],
     ) -> None:  # fmt: skip
         self._runtime, self._now_s = runtime, now_s
         self._state = state
         self._put = put
-        self._orders = BatchOrderRouter(job, runtime, state, names)
+        self._orders = BatchOrderRouter(job, runtime, state, processes)
         self._gathering = BatchAccumulator(runtime, state, put, self._orders, self._intend, self._has_turn)
         self._bodies: dict[int, Calls] = {}
         """Calls of submissions that the provider may not have yet, by number."""

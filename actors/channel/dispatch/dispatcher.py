@@ -148,9 +148,9 @@ class Dispatch:
         # the link is completed at the branch's first sign of life; results that the branch holds arrive by themselves
         return []
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the branches."""
-        return tuple(link.name for link in self._links)
+    def processes(self) -> dict[str, str]:
+        """Return the incarnations of the branches by their names; empty where none is known."""
+        return {link.name: link.incarnation for link in self._links}
 
     def without_credential(self) -> list[str]:
         """Return the branches that hold no credential for this job."""
