@@ -22,7 +22,7 @@ from actors.providers.registry import CHAT_CLIENT, PROVIDERS, is_own_server, loa
 from actors.providers.remedies import NO_TLS
 from actors.providers.transport.failures import NO_TLS_SPOKEN, ConfigurationFault
 from actors.providers.transport.proxy_tls import proxy_for, ssl_context
-from actors.routing.api_detection import found_api, got
+from actors.routing.api_detection import got, told_apis
 from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.own_server import METRICS_OPTION
 from actors.routing.queue_metrics import NO_METRICS, queue_metrics
@@ -93,7 +93,7 @@ def _in_short(address: str, found: list[Finding]) -> Iterator[Finding]:
 
 
 def _findings_at(asked: DoctorOptions) -> Iterator[Finding]:
-    spec, notice = asyncio.run(found_api(spec_of(asked), asked.environ, timeout_s=asked.timeout_s))
+    spec, notice = asyncio.run(told_apis(spec_of(asked), asked.environ, asked.timeout_s))
     if notice:
         yield ok("api", notice)
     location = spec.location()

@@ -150,19 +150,46 @@ async def found_api(
             return known, ""
         if chat:
             return await _preferring_chat(spec, environ, timeout_s), ""
-        answered = await _asked(spec, MESSAGES_PATH, environ, timeout_s)
-        why = NO_MESSAGES if lacks_api(answered) else ""
-        if answered is not None and has_api(answered) and schemas is not False:
-            why = await without_schemas(answered[2], partial(got, spec, environ=environ, timeout_s=timeout_s))
-        for each in _over_chat(spec) if why else ():
-            if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
-                address = without_password(each.base_url)
-                if schemas is None and why != NO_MESSAGES:
-                    return spec, f"{address} {why}: give --api chat if rows hold some"
-                return each, f"{address} {why}: asked by OpenAI's chat completions"
+        each, why, _ = await _beside_messages(spec, environ, timeout_s, schemas=schemas is not False)
     except CredentialError:
-        pass  # the resolution of the route says what is wrong
-    return spec, ""
+        return spec, ""  # the resolution of the route says what is wrong
+    address = without_password(spec.base_url if each is None else each.base_url)
+    if each is None or (schemas is None and why != NO_MESSAGES):
+        return spec, "" if each is None else f"{address} {why}: give --api chat if rows hold some"
+    return each, f"{address} {why}: asked by OpenAI's chat completions"
+
+
+async def told_apis(spec: ModelSpec, environ: Mapping[str, str], timeout_s: float) -> tuple[ModelSpec, str]:
+    """Return a specification with the API of its server that knows schemas, and by which APIs jobs ask it, with a
+    schema and without; empty if the user named the API, or nothing can be found out."""
+    try:
+        each, why, has_messages = (
+            await _beside_messages(spec, environ, timeout_s, schemas=True) if is_open(spec) else (None, "", False)
+        )
+    except CredentialError:
+        return spec, ""
+    if each is None:
+        address = without_password(_address(spec))
+        return spec, f"{address}: asked by the Messages API, with a schema or without" if has_messages else ""
+    of_both = "with a schema or --logprobs, by the Messages API without"
+    told = "with a schema or without" if why == NO_MESSAGES else of_both
+    return each, f"{without_password(each.base_url)} {why}: asked by OpenAI's chat completions {told}"
+
+
+async def _beside_messages(
+    spec: ModelSpec, environ: Mapping[str, str], timeout_s: float, *, schemas: bool
+) -> tuple[ModelSpec | None, str, bool]:
+    """Return a specification over chat completions, and why a server is asked by them, as the end of a sentence; None
+    and empty if it is not; and whether it has the Messages API. ``schemas``: a server with both APIs is asked whether
+    it keeps to schemas over Messages. Raises CredentialError."""
+    answered = await _asked(spec, MESSAGES_PATH, environ, timeout_s)
+    why, has_messages = NO_MESSAGES if lacks_api(answered) else "", has_api(answered)
+    if answered is not None and has_messages and schemas:
+        why = await without_schemas(answered[2], partial(got, spec, environ=environ, timeout_s=timeout_s))
+    for each in _over_chat(spec) if why else ():
+        if has_api(await _asked(each, CHAT_PATH, environ, timeout_s)):
+            return each, why, has_messages
+    return None, "", has_messages
 
 
 async def _preferring_chat(spec: ModelSpec, environ: Mapping[str, str], timeout_s: float) -> ModelSpec:

@@ -91,6 +91,38 @@ async def test_a_job_without_schemas_stays_with_the_messages_api(program: Any, a
         assert (found.provider, said) == (found_api, f"{asked.url} {told}" if told else "")
 
 
+_CHAT_WITH = "asked by OpenAI's chat completions with a schema or --logprobs, by the Messages API without"
+_ALONE = "has no Messages API: asked by OpenAI's chat completions with a schema or without"
+_MESSAGES = "asked by the Messages API, with a schema or without"
+
+
+@pytest.mark.parametrize(
+    ("paths", "pages", "line"),
+    [
+        ((MESSAGES, CHAT), {VERSION: {"version": "0.40.12"}}, f" {BY_OLLAMA}: {_CHAT_WITH}"),
+        ((MESSAGES, CHAT), {DESCRIPTION: described(*FIELDS)}, f" {BY_DESCRIPTION}: {_CHAT_WITH}"),
+        ((MESSAGES, CHAT), {DESCRIPTION: described(*FIELDS, "output_config")}, f": {_MESSAGES}"),
+        ((MESSAGES,), {VERSION: {"version": "0.40.12"}}, f": {_MESSAGES}"),
+        ((CHAT,), {}, f" {_ALONE}"),
+        ((), {}, None),
+    ],
+)
+async def test_the_doctor_says_which_api_a_job_uses_with_a_schema_and_without(
+    paths: tuple[str, ...], pages: dict[str, Any], line: str | None
+) -> None:
+    """As jobs do, which are asked here too."""
+    refused = (400, error("model is required"))
+    with serving(dict.fromkeys(paths, refused), pages=pages) as asked:
+        options = DoctorOptions(environ=KEYS, base_url=asked.url, timeout_s=2.0)
+        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 20.0)
+        told = [each.message for each in entries if each.check == "api"]
+        given = ModelSpec(model="m", base_url=asked.url)
+        used = [(await with_apis(given, KEYS, schemas=each))[0].provider for each in (True, False)]
+    assert told == ([] if line is None else [f"{asked.url}{line}"])
+    by = {_CHAT_WITH: ["openai", ""], _ALONE: ["openai", "openai"], _MESSAGES: ["", ""]}
+    assert line is None or used == next(apis for words, apis in by.items() if words in line)
+
+
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/messages", "/ollama"])
 async def test_what_it_says_of_itself_stands_at_its_root(path: str) -> None:
     below = "/ollama" if path == "/ollama" else ""
