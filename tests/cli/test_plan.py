@@ -16,6 +16,7 @@ from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import request, requests
 from tests.cli.table_files import ASK, BAD, SIM, table
+from tests.edge.routing.test_api_detection import serving
 
 PRICED = (*SIM, "--price", "input=3,output=15", "--max-output-tokens", "40")
 LONG = ("--prompt", "Summarise in at most {{words}} words:\n\n{{text}}", "--id", "ticket_id")
@@ -128,6 +129,20 @@ def test_without_a_sample_nothing_is_asked_and_no_key_is_needed(cortex: Any, mon
     assert jobs() == [] and not Path("o.csv").exists()
     cortex("plan", "t.csv", *ASK, "--model", "claude-haiku-4-5", "--sample", "3").refused("no key in the environment")
     assert jobs() == []
+
+
+@pytest.mark.parametrize(("status", "listed"), [(404, False), (200, True), (401, True)])
+def test_batches_of_an_own_server_are_listed_only_where_it_has_them_or_does_not_tell(
+    cortex: Any, status: int, listed: bool
+) -> None:
+    table(Path("t.csv"), 5)
+    with serving({}, other=(status, {"data": []})) as asked:
+        done = cortex("plan", "t.csv", *ASK, "--model", "m", "--base-url", asked.url, "--max-output-tokens", "9")
+        assert done.code == 0, done.err
+        assert ("        --via batches: " in done.out, "may not work" in done.out) == (listed, status == 401)
+        by_name = ("--price", "input=3,output=15", "--max-cost", "1", "--via", "batches")
+        if not listed:
+            cortex("plan", "t.csv", *ASK, "--model", "m", "--base-url", asked.url, *by_name).refused("no message batches")
 
 
 def test_a_price_that_nobody_knows(cortex: Any) -> None:

@@ -44,11 +44,12 @@ from actors.jobs.spec import JobSpec, whole
 from actors.jobs.unreadable_input import note_counts
 from actors.journal.journal import StateFolder, checked_name
 from actors.journal.reply_index import remembered
-from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
+from actors.planning.inputs import TransportRoutes, endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
 from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
 from actors.routing.api_detection import wants_schemas, with_apis
 from actors.routing.queue_metrics import metrics_notes
+from actors.routing.server_batches import batches_of
 from cortex.planning import (
     JOURNAL_GROWTH,
     JOURNAL_ROW_BYTES,
@@ -103,8 +104,8 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
             notes = _refused_as_the_job(order, options, folder, check)
             put_list(folder, source, check, order.named(), begins=False)
             rows = sizes.rows(remembered(folder, sizes.questions))
-            found = routes(order.model_spec, order.limits, environ, order.program)
-            notes += asyncio.run(metrics_notes(order.model_spec, environ))
+            found, told = _routes(order, environ)
+            notes += told
             asked: SampleRun | None = None
             if sample:
                 write_logs(options)
@@ -147,6 +148,20 @@ def plan(path: str, output: str, sample: int, options: Options, vectors: Embed |
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
     return COMPLETE if prospect.transport is not None else FAILED
+
+
+def _routes(order: JobSpec, environ: dict[str, str]) -> tuple[TransportRoutes, tuple[str, ...]]:
+    """Return the routes of each transport that would work, and what the servers do not tell, for the user."""
+    spec = order.model_spec
+    found = routes(spec, order.limits, environ, order.program)
+
+    async def asked() -> tuple[TransportRoutes, tuple[str, ...]]:
+        metrics, (batches, notes) = await asyncio.gather(
+            metrics_notes(spec, environ), batches_of(spec, found.batches, environ)
+        )
+        return msgspec.structs.replace(found, batches=batches), (*metrics, *notes)
+
+    return asyncio.run(asked())
 
 
 def _votes(order: JobSpec) -> int:

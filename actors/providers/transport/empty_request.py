@@ -30,8 +30,14 @@ async def refusal(url: str, credential: Credential, timeout_s: float) -> tuple[i
 
 async def found_at(url: str, credential: Credential, timeout_s: float) -> bytes | None:
     """Return the body that a server has at an address, got with the credential's key; None without one."""
+    found = await got_at(url, credential, timeout_s)
+    return found[1] if found is not None and found[0] == 200 else None
+
+
+async def got_at(url: str, credential: Credential, timeout_s: float) -> tuple[int, bytes] | None:
+    """Return status and body of the answer to a GET, with the credential's key; None without one."""
     found = await _answer(url, credential, timeout_s, None)
-    return found[2] if found is not None and found[0] == 200 else None
+    return None if found is None else (found[0], found[2])
 
 
 async def _answer(
