@@ -196,6 +196,17 @@ def copy_results(
     return int(written[0])
 
 
+def see_changes(folder: StateFolder, job: str, sink: Any) -> None:
+    """Raise ``SinkError`` if the table of a finished job is no longer what its results make (``TableSink.compare``)."""
+    with closing(ResultProjection(folder.journal(job), as_it_was, sink.open(0, 0, True), at_rest=True)) as reader:
+        try:
+            while some := reader.read():
+                sink.write([value for _, value in some])
+            sink.compare()
+        finally:
+            sink.abandon()
+
+
 def copy_some(
     folder: StateFolder, job: str, sink: Any, pick: Callable[[Iterator[EmitResult]], Iterator[EmitResult]],
     together: int = 1_000

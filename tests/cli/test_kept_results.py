@@ -161,6 +161,39 @@ def test_the_only_copy_of_rows_stays_whatever_bit_has_flipped(cortex: Cortex) ->
         assert path.read_bytes() == damaged
 
 
+def marked(path: str, mark: str) -> str:
+    """Put a mark into the second line of a table, as a reader of results does."""
+    lines = Path(path).read_text().split("\n")
+    lines[1] = lines[1].replace(",", f",{mark} ", 1)
+    Path(path).write_text("\n".join(lines))
+    return lines[1]
+
+
+@pytest.mark.parametrize("command", ["resume", "batch"])
+def test_an_edit_of_a_table_is_not_written_over_when_its_job_goes_on(cortex: Cortex, command: str) -> None:
+    assert cortex(*batch("o.csv"), "--max-job-tokens", 600).code == 3
+    edit = marked("o.csv", "checked")
+    more = ("resume", "j", "--max-job-tokens", "none") if command == "resume" else (*batch("o.csv"), "--max-job-tokens", 9000)
+    kept(cortex, "o.csv", *more)
+    Path("o.csv").rename("mine.csv")
+    assert cortex(*more).code == 0
+    assert edit in Path("mine.csv").read_text() and len(content("o.csv").splitlines()) == 31
+
+
+@pytest.mark.parametrize("edit", ["a cell", "a cell too many"])
+def test_an_edit_of_a_table_is_not_written_over_by_a_retry_or_to_complete_it(cortex: Cortex, edit: str) -> None:
+    retried = (*batch("o.csv"), "--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.2s")
+    assert cortex(*retried).code == 1
+    marked("o.csv", "checked" if edit == "a cell" else "checked,twice")
+    kept(cortex, "o.csv", "retry", "j", "--sim", "hang=0", "--goal-timeout", "none")
+    if edit == "a cell too many":
+        before, done = content("o.csv"), cortex("resume", "j")
+        assert done.code == 2 and "o.csv was changed since job j wrote it" in done.err and content("o.csv") == before
+    assert [each.name for each in Path().glob(".o.csv*")] == []
+    assert cortex("retry", "j", "--sim", "hang=0", "--goal-timeout", "none", "--overwrite").code == 0
+    assert "checked" not in Path("o.csv").read_text()
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_however_the_job_ended_the_rows_stay(cortex: Cortex, state: str) -> None:
     more, outcome = STATES[state]

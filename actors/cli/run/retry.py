@@ -16,7 +16,7 @@ from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out
 from actors.cli.run.resume import input_of, order_of, put_right
-from actors.cli.run.sinks import complete_list, own_sink
+from actors.cli.run.sinks import complete_list, own_sink, refuse_changed_table
 from actors.cli.run.start import body_model
 from actors.common.errors import USAGE, CommandError
 from actors.files.errors import SinkError
@@ -64,7 +64,7 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     sink = own_sink(folder, order)
     order.reopened = _kept(event, k, sink)
     if sink is not None and sink.cuts_back and not options.overwrite:
-        _refuse_changed(sink, k)
+        _refuse_changed(folder, sink, k)
     complete_list(folder, job, k.terms)
     rows = RetriedRows(folder, job, input_of(folder, order) if event.input_at >= 0 else None)
     session = Session(order, environ, source=rows, sink=sink)
@@ -147,12 +147,13 @@ def _kept(event: RowsReopened, k: State, sink: FileSink | TableSink | None) -> R
     return msgspec.structs.replace(event, written=(listed_before(k, event), k.written_bytes))
 
 
-def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
+def _refuse_changed(folder: StateFolder, sink: FileSink | TableSink, k: State) -> None:
     """Raise ``SinkError`` for a results file that was edited since the job wrote it."""
     if isinstance(sink, TableSink):
         sink.check()
         if sink.there() and not sink.holds(k.written_rows):
             raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away, or give --overwrite")
+        refuse_changed_table(folder, k.terms.job, sink)
         return
     sink.checksum = k.written_checksum
     try:

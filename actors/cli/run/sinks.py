@@ -26,7 +26,8 @@ def complete_output(
     folder: StateFolder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
     """Complete the results file of a job that is over, with missing results from the journal. Raises ``SinkError``,
-    also for a file of JSON Lines whose rows were changed since the job wrote them.
+    also for a file of JSON Lines whose rows were changed since the job wrote them, and for a table that does not hold
+    all rows, and something else.
     """
     from actors.maintenance.offline_edits import copy_results
 
@@ -50,11 +51,18 @@ def complete_output(
     elif whole:
         return
     sink.check()
+    finished = isinstance(sink, TableSink) and sink.finished()
+    if isinstance(sink, TableSink) and finished:
+        sink.keep_changes()
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
     except TextRedacted:
         sink.forget()
         raise SinkError(f"{lost}missing rows are lost") from None
+    except SinkError:
+        if finished:
+            sink.forget()
+        raise
     print_error(f"{path} {'was changed' if changed else 'is incomplete'}: written again from the journal")
     sink.forget()
 
@@ -85,6 +93,21 @@ def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) ->
     if isinstance(sink, TableSink):
         return sink.holds(rows)
     return Path(path).exists() and Path(path).stat().st_size == size_bytes
+
+
+def refuse_changed_table(folder: StateFolder, job: str, sink: TableSink) -> None:
+    """Raise ``SinkError`` for a local table that a job has finished and that was changed since. A job without text
+    cannot tell: its table passes for unchanged."""
+    from actors.maintenance.offline_edits import see_changes
+
+    if not sink.finished():
+        return
+    try:
+        see_changes(folder, job, sink)
+    except TextRedacted:
+        return
+    finally:
+        sink.forget()
 
 
 def own_sink(folder: StateFolder, order: JobSpec) -> FileSink | TableSink | None:

@@ -39,6 +39,7 @@ from actors.files.sinks.ownership import (
     lines_are_of,
     unpacked,
 )
+from actors.files.sinks.table_changes import is_as_made, is_part, note_made, rows_are_first
 from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
 from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
@@ -99,6 +100,7 @@ class TableSink:
         self._at_once = VECTORS_AT_ONCE if self._vectors else ROWS_AT_ONCE
         self._seen: tuple[int, ...] = ()
         self._copy = copy
+        self._keeps_changes = False
 
     def check(self) -> None:
         """Raise ``SinkError`` if nothing can be written."""
@@ -129,12 +131,14 @@ class TableSink:
                 raise SinkError(f"{wrong}: write .jsonl or .csv, or leave the column out") from None
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """Open the row file, as ``FileSink.open``. Raises ``SinkError``."""
+        """Open the row file, as ``FileSink.open``. Raises ``SinkError``, also for a table that was changed since this
+        job made it of these rows."""
         self.check()
         if not own and not self._overwrite and self.taken():
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
         if own:
             adopt(self._rows_path)
+            self._refuse_changed()
         else:
             self.see_alone()
             for other in rows_of_others(self._rows_path):
@@ -144,6 +148,51 @@ class TableSink:
         kept = self._rows.open(rows if own else 0, size_bytes if own else 0, True)
         self._open = True
         return kept
+
+    def _refuse_changed(self) -> None:
+        if self._remote or self._overwrite:
+            return
+        try:
+            changed = not is_as_made(self._rows_path, self._path)
+        except OSError as error:
+            raise SinkError(f"{self.name} cannot be read: {told(error)}") from None
+        if changed:
+            raise self._changed()
+
+    def _changed(self) -> SinkError:
+        return SinkError(
+            f"{self.name} was changed since job {self._job} wrote it: move it away to have it written anew, or give "
+            "--overwrite"
+        )
+
+    def keep_changes(self) -> None:
+        """Make ``close`` refuse to write over a local table that holds anything but rows of the new one, unless the
+        user permits it: for a table that this job has finished, of which nothing else is recorded."""
+        self._keeps_changes = True
+
+    def finished(self) -> bool:
+        """Return whether the job has finished a table: it is there, and its row file is gone."""
+        adopt(self._rows_path)
+        return not self._remote and self._path.exists() and not self._rows_path.exists()
+
+    def compare(self) -> None:
+        """Raise ``SinkError`` if the local table holds anything but rows of that which the rows written so far make."""
+        self._rows.flush()
+        part = self._path.with_name(f".{self._path.name}.part")
+        try:
+            self._make(part)
+            self._see_changes(part)
+        except OSError as error:
+            raise SinkFailed(f"{self.name} cannot be compared: {told(error)}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _see_changes(self, part: Path) -> None:
+        if self._remote or self._overwrite or not self._path.exists():
+            return
+        if not (rows_are_first if self._form == PARQUET else is_part)(self._path, part):
+            raise self._changed()
 
     def begun(self) -> bool:
         """Return whether this job may continue the table: a row file exists, or no table does.
@@ -213,10 +262,15 @@ class TableSink:
                 os.fsync(whole.fileno())
             if self._stamp() not in ((), self._seen) and not self._overwrite:
                 raise SinkFailed(f"{self.name} was written by something else meanwhile: move it away, then resume")
+            if self._keeps_changes:
+                self._see_changes(part)
             if self._remote:
                 put(part, self._remote)
             else:
                 os.replace(part, self._path)
+                if not self._copy:
+                    with contextlib.suppress(OSError):  # a change is then not noticed
+                        note_made(self._rows_path, self._path)
         except OSError as error:
             raise SinkFailed(f"{self.name} cannot be written: {told(error)}") from None
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import gzip
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pandas
 import polars
+import pyarrow.parquet
 import pytest
 
 from actors.files.columns import DEFAULT_COLUMNS, Columns
@@ -156,13 +158,13 @@ def test_a_full_disk_while_it_is_made_loses_nothing(sink: Any, tmp_path: Path, m
     one = sink()
     one.open(0, 0, False)
     one.write(ROWS[:3])
-    one.flush()
+    written = one.flush()
     one.close()
     before = (tmp_path / "o.csv").read_bytes()
     two = sink()
-    two.open(3, rows_of(tmp_path, str(tmp_path / "o.csv"), "j").stat().st_size, True)
+    two.open(*written, True)
     two.write(ROWS[3:])
-    two.flush()
+    written = two.flush()
 
     def full(*paths: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -173,9 +175,112 @@ def test_a_full_disk_while_it_is_made_loses_nothing(sink: Any, tmp_path: Path, m
             two.close()
     assert (tmp_path / "o.csv").read_bytes() == before
     three = sink()
-    assert three.open(5, rows_of(tmp_path, str(tmp_path / "o.csv"), "j").stat().st_size, True) == 5
+    assert three.open(*written, True) == 5
     three.close()
     assert len(table(tmp_path / "o.csv")) == 5
+
+
+TABLES = ["o.csv", "o.tsv", "o.csv.gz", "o.parquet"]
+
+
+def edited(path: Path) -> None:
+    """Write another text into a cell, as whoever has the table open does."""
+    if path.suffix == ".parquet":
+        found = pyarrow.parquet.read_table(path)  # keeps the job's name in the metadata
+        cells = ["mine", *found["text"].to_pylist()[1:]]
+        column = pyarrow.array(cells, found.schema.field("text").type)
+        pyarrow.parquet.write_table(found.set_column(1, found.schema.field("text"), column), path)
+        return
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        text = file.read()
+    with opened(path, "wb") as file:
+        file.write(text.replace(b"a ", b"A ", 1))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_was_edited_is_not_written_over_when_its_job_goes_on(sink: Any, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    one = sink(name)
+    one.open(0, 0, True)
+    one.write(ROWS[:3])
+    written = one.flush()
+    one.close()
+    os.utime(path, (1, 1))  # copied or restored: as it was made
+    two = sink(name)
+    assert two.open(*written, True) == 3
+    two.write(ROWS[3:4])
+    written = two.flush()
+    two.close()
+    edited(path)
+    before = path.read_bytes()
+    with pytest.raises(SinkError, match=f"{name} was changed since job j wrote it: move it away .* --overwrite"):
+        sink(name).open(*written, True)
+    assert path.read_bytes() == before
+    kept = path.rename(tmp_path / f"kept-{name}")
+    three = sink(name)
+    assert three.open(*written, True) == 4
+    three.write(ROWS[4:])
+    written = three.flush()
+    three.close()
+    assert three.holds(5) and kept.read_bytes() == before
+    edited(path)
+    four = sink(name, overwrite=True)
+    assert four.open(*written, True) == 5
+    four.close()
+    assert four.holds(5) and b"mine" not in path.read_bytes() and b"A " not in path.read_bytes()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"made":', b'\n{"made":"table","size_bytes":1}', b'\n{"made":"x"}\n'])
+def test_of_a_run_that_was_killed_nothing_is_known(sink: Any, tmp_path: Path, end: bytes) -> None:
+    """Its rows are all there, and perhaps a torn record of the table behind them."""
+    one = sink()
+    one.open(0, 0, True)
+    one.write(ROWS)
+    written = one.flush()
+    one.abandon()
+    with rows_of(tmp_path, str(tmp_path / "o.csv"), "j").open("ab") as rows:
+        rows.write(end)
+    (tmp_path / "o.csv").write_text("of an earlier run\n")
+    two = sink()
+    assert two.open(*written, True) == 5
+    two.close()
+    assert two.holds(5)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_finished_table_is_completed_and_not_written_over(sink: Any, tmp_path: Path, name: str) -> None:
+    """Rows that were taken away, or a torn end, are put back; anything else was put there by somebody."""
+    path = tmp_path / name
+    made = {}
+    for count in (2, 5):
+        one = sink(name)
+        one.open(0, 0, True)
+        one.write(ROWS[:count])
+        one.close()
+        made[count] = path.read_bytes()
+        one.forget()
+
+    def completed(content: bytes) -> None:
+        path.write_bytes(content)
+        again = sink(name)
+        assert again.finished()
+        again.keep_changes()
+        again.open(0, 0, True)
+        again.write(ROWS)
+        try:
+            again.close()
+        finally:
+            again.forget()
+
+    for torn in (made[2], made[5][:-9], made[5]):
+        completed(torn)
+        assert path.read_bytes() == made[5]
+    edited(path)
+    before = path.read_bytes()
+    with pytest.raises(SinkError, match="was changed since job j wrote it"):
+        completed(before)
+    assert path.read_bytes() == before and [each.name for each in tmp_path.iterdir()] == [name]
 
 
 @contextlib.contextmanager
