@@ -36,7 +36,9 @@ async def ask_process(runtime: Runtime, name: str, incarnation: str, method: str
 
 
 async def _look(runtime: Runtime, name: str, known: str, waiting: asyncio.Timeout) -> None:
-    """End a wait once another process has a name, or none has."""
+    """End a wait once another process has a name, or none has; or may have: that which answers after one that was not
+    known and did not answer."""
+    doubtful = False
     while True:
         await asyncio.sleep(LOOK_S if known else FIRST_LOOK_S)
         try:
@@ -44,8 +46,9 @@ async def _look(runtime: Runtime, name: str, known: str, waiting: asyncio.Timeou
         except PeerGone:
             break
         except PeerUnavailable:
-            continue  # nothing is known of it
-        if found != (known or found):
+            doubtful = not known
+            continue
+        if doubtful or found != (known or found):
             break
         known = found
     waiting.reschedule(asyncio.get_running_loop().time())

@@ -159,6 +159,21 @@ def test_a_process_that_lives_or_does_not_answer_is_waited_for(found: str | Exce
     assert process.pings == 6
 
 
+@pytest.mark.parametrize(("known", "ends"), [("", True), ("worker:0.1", False)])
+def test_a_process_that_was_not_known_and_hung_may_be_another_when_it_answers(known: str, ends: bool) -> None:
+    process = Process(0.0, PeerUnavailable("worker:0"))
+
+    async def asked() -> str:
+        asyncio.get_running_loop().call_later(50.0, setattr, process, "_found", "worker:0.1")
+        return str(await ask_process(process, "worker:0", known, "run", 100.0))  # type: ignore[arg-type]
+
+    if ends:
+        with pytest.raises(PeerUnavailable):
+            virtually(asked())
+    else:
+        assert virtually(asked()) == "whole"
+
+
 def test_a_short_question_costs_no_look() -> None:
     process = Process(0.0, "worker:0.2")
     assert virtually(ask_process(process, "worker:0", "", "run", 0.5)) == "whole"  # type: ignore[arg-type]
