@@ -235,6 +235,17 @@ def test_a_climb_that_meets_less_than_the_least_refill_has_met_a_storm(known: bo
     assert (state.sustained, state.next_s, state.known) == (sustained, next_s, known)
 
 
+def test_a_second_climb_that_meets_less_than_the_least_refill_refutes_it() -> None:
+    """A limit may have been lowered, or a bucket may hold more than a minute's calls."""
+    state = Strays(sustained=6.0)
+    for at_s, known in ((10.0, False), (60.0, True)):
+        strays.climb(state, 1.0, 90.0, at_s, sure=False)
+        strays.count(state, 4, 30)
+        assert strays.ascend(POLICY, state, 0.5, at_s + 1) is not None
+        assert state.known is known
+    assert state.sustained < 6.0
+
+
 @pytest.mark.parametrize(("known", "sustained"), [(False, 6.0), (True, 0.25)])
 def test_silences_soon_after_a_climb_refute_what_it_reached_and_no_certain_rate(known: bool, sustained: float) -> None:
     state = Strays(sustained=6.0, known=known, ended_at_s=18.0)
