@@ -17,13 +17,19 @@ from actors.runtime.host import LocalNotes
 from cortex import __version__
 from cortex.state.program import Program
 from tests.simulation.batches import Account
-from tests.simulation.crashing_disk import Disk
+from tests.simulation.crashing_disk import CACHED_MAX, Disk
 from tests.simulation.invariants import Watch
 from tests.simulation.loop import NOBODY, Life, VirtualLoop
 from tests.simulation.provider import Provider
 from tests.simulation.scenario import EPOCH_S, Plan
 from tests.simulation.transport import Transport
 
+REPLIES_TOLD_APART = False
+"""Whether K takes in a reply only if it answers the question of its call. ``cortex.calls.attempts.answered`` goes by
+goal and attempt alone. A branch on another machine may hold the reply to a call of which the journal has lost the turn,
+and another question may then be asked under the same two numbers: True, votes and plans are answered by replies to other
+questions. So where questions depend on replies, the machines of all branches lose their power together, until this is
+mended. Rows of a batch have the same numbers again."""
 MANY = 50
 """Branches above which all tasks are kept: to look through those of such a world at each death takes longer."""
 
@@ -37,6 +43,10 @@ class Node:
         self.wall_offset_s = 0.0
         self.set_s = 0.0
         """Time at which its wall clock was last set."""
+        self.boots = 0
+        """Number of starts after losses of power."""
+        self.lost_s = -1.0
+        """Time of its last loss of power; -1: none."""
         self.up_s = 1_000.0 * int(name.removeprefix("n"))
         """Seconds since the node was started, at the start of the simulation."""
         self.lag_s = 0.0
@@ -54,7 +64,10 @@ class World:
         self._tell = tell
         self.tells = tell is not None
         self.watch = Watch(self)
-        self.disk = Disk(self.watch)
+        self.disk = Disk(self.watch, lies=any(trouble.kind == "power_lost" for trouble in plan.troubles_at))
+        self._power = plan.chance("power")
+        self.power_lost: Callable[[Callable[[], float]], None] = lambda draw: None
+        """What else is done when a machine loses its power."""
         self.provider = Provider(self)
         self.account = Account(self, self.provider)
         self.transport = Transport(self)
@@ -127,11 +140,34 @@ class World:
         self.loop.call_later(wait_s, self._back, name, context=NOBODY)
 
     def _back(self, name: str) -> None:
-        count = self.coming.pop(name, 0)
-        if not count or name in self.lives:
+        if not self.coming.get(name, 0) or name in self.lives:
+            self.coming.pop(name, None)
             return
         role, args = self._made[name]
-        self.spawn(role, name, args, self._place(role), again=True)
+        node = self._place(role)
+        if not node.up:  # nothing starts on a machine without power
+            self.loop.call_later(0.5, self._back, name, context=NOBODY)
+            return
+        del self.coming[name]
+        self.spawn(role, name, args, node, again=True)
+
+    def lose_power(self, node: Node, depth: float) -> None:
+        """End all lives of a machine at once, and lose the end of each file on its disk; ``depth``: from 0, nothing is
+        lost, to 1. Other machines go on. Its clock of wall time goes on, and its seconds since its start begin anew.
+        """
+        self.tell(f"{node.name} loses its power")
+        node.up, node.boots, node.lost_s, node.up_s = False, node.boots + 1, self.loop.time(), -self.loop.time()
+        lives = {id(life): life for life in (*self.lives.values(), *self.lived.values())}
+        everywhere = not REPLIES_TOLD_APART and any(job.program != "batch" for job in self.plan.jobs)
+        for life in [life for life in lives.values() if not life.dead and (everywhere or life.node is node)]:
+            life.at_death()
+        draw = self._power.random
+        lost = self.disk.lose_power(lambda: int(draw() * CACHED_MAX ** depth) if depth > 0.2 else 0)
+        for name, count in lost.items():
+            self.tell(f"the last {count} commits of {name} are lost")
+            if name != "replies":
+                self.watch.lost(name)
+        self.power_lost(draw)
 
     def replace(self, life: Life) -> None:
         """Start another actor of the same name while this life, wrongly thought dead, is only suspended."""
@@ -164,7 +200,7 @@ class World:
         """Choose a node: actors that need the disk are on the first, others are spread."""
         if role not in ("branch", "worker"):
             return self.nodes[0]
-        up = [node for node in self.nodes if node.up]
+        up = [node for node in self.nodes if node.up] or self.nodes[:1]
         up = [node for node in up if node.name not in avoid] or up
         self._spread += 1
         return up[self._spread % len(up)]
@@ -217,7 +253,8 @@ class SimRuntime:
         return self._loop.time() + self._life.node.up_s
 
     def boot_id(self) -> str:
-        return str(self._life.node.name)
+        node = self._life.node
+        return f"{node.name}.{node.boots}" if node.boots else str(node.name)
 
     def node(self) -> str:
         return str(self._life.node.name)

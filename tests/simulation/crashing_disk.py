@@ -5,8 +5,9 @@ end.
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from actors.journal.sqlite.storage import FileStorage
 from tests.simulation.loop import Killed, Life
 
 _FOLDER = Path("/simulated")
+CACHED_MAX = 60
+"""Commits of a file that a disk which lies about flushes may hold in its cache, at most."""
 
 
 class _Connection:
@@ -24,8 +27,8 @@ class _Connection:
     commit.
     """
 
-    def __init__(self, db: sqlite3.Connection, life: Life, disk: Disk) -> None:
-        self._db, self._life, self._disk = db, life, disk
+    def __init__(self, name: str, life: Life, disk: Disk) -> None:
+        self._name, self._db, self._life, self._disk = name, disk.db(name), life, disk
 
     def execute(self, sql: str, *args: Any) -> Any:
         alone = sql.startswith("INSERT") and not self._db.in_transaction  # such a statement is its own transaction
@@ -43,6 +46,7 @@ class _Connection:
             raise sqlite3.OperationalError("database or disk is full")
         else:
             done = self._db.execute(sql, *args)
+            self._disk.cache(self._name)
         if when:
             self._life.at_death()
             raise Killed(*(("committed",) if done is not None and done.rowcount else ()))  # 0 rows: fenced
@@ -94,11 +98,23 @@ class SimJournal(Journal):
 
 
 class Disk:
-    """All databases of a world. ``fatal``: by an actor's name, the end of its next commit: before, after, full."""
+    """All databases of a world. ``fatal``: by an actor's name, the end of its next commit: before, after, full.
 
-    def __init__(self, watch: Any) -> None:
+    ``lies``: the disk says that a commit is flushed while it is in its cache, which a loss of power empties. "Most
+    consumer-grade mass storage devices lie about syncing", and in WAL mode such a sync "might result in loss of
+    durability but not in a corrupt database file" (https://www.sqlite.org/howtocorrupt.html, section 3.1): each frame
+    has a checksum that continues that of the frame before, and recovery ends at the first that is wrong
+    (https://www.sqlite.org/fileformat2.html#walformat). So what is left of a file is a prefix of its whole commits. Each
+    file loses its own number. A lie during a checkpoint can damage the file; that is what flipped bits stand for.
+    """
+
+    def __init__(self, watch: Any, lies: bool = False) -> None:
         self._dbs: dict[str, sqlite3.Connection] = {}
-        self._watch = watch
+        self._watch, self.lies = watch, lies
+        self._cached: dict[str, deque[bytes | None]] = {}
+        """By file: its content before and after each of its last commits; None: it was not there yet."""
+        self._left: list[sqlite3.Connection] = []
+        """Files as machines without power have left them open."""
         self.fatal: dict[str, str] = {}
         self.flipped: dict[str, list[tuple[str, int, bytes, bytes]]] = {}
         """By job: table, row, and bytes before and after each bit that has flipped."""
@@ -120,7 +136,7 @@ class Disk:
         """Return a job's journal."""
         made = SimJournal.__new__(SimJournal)
         made.watch = self._watch
-        db: Any = _Connection(self.db(job), life, self)
+        db: Any = _Connection(job, life, self)
         storage = SimStorage(_FOLDER / f"{job}.sqlite", db=db)
         storage.disk = self
         made.__init__(storage)  # type: ignore[misc]
@@ -160,13 +176,45 @@ class Disk:
         """Give a journal its name again. Return whether it had lost it."""
         return self.unnamed_s.pop(job, None) is not None
 
+    # -- loss of power -------------------------------------------------------------------------------------------------
+
+    def cache(self, name: str) -> None:
+        """Note a commit that the disk may still lose."""
+        if self.lies:
+            self._cached.setdefault(name, deque((None,), CACHED_MAX + 1)).append(self._dbs[name].serialize())
+
+    def lose_power(self, draw: Callable[[], int]) -> dict[str, int]:
+        """Lose the last commits of each file, as many as are drawn for it. Return their numbers, by file."""
+        lost = {}
+        for name, cached in sorted(self._cached.items()):
+            lost[name] = count = min(draw(), len(cached) - 1)
+            for _ in range(count):
+                cached.pop()
+            while len(cached) > 1:  # what is left was flushed
+                cached.popleft()
+            self._left.append(self._dbs.pop(name))
+            if cached[-1] is None:
+                del self._cached[name]
+                continue
+            with closing(sqlite3.connect(":memory:")) as kept:
+                kept.deserialize(cached[-1])
+                kept.backup(self.db(name))
+        return lost
+
+    def stand(self, job: str) -> tuple[int, int]:
+        """Return the newest epoch and the last turn of a job's journal; (0, 0) if there is none."""
+        if job not in self._dbs:
+            return 0, 0
+        found = self.journal(job, Life("watch", None))
+        return found.newest_epoch(), found.seq
+
     def jobs(self) -> list[str]:
         """Return the names of jobs that have a journal."""
         return [name for name in self._dbs if name != "replies"]
 
     def close(self) -> None:
         """Free the databases."""
-        for db in self._dbs.values():
+        for db in (*self._dbs.values(), *self._left):
             db.close()
 
 
@@ -188,5 +236,5 @@ class Store:
         return self._disk.jobs()
 
     def memory(self, job: str) -> ReplyCache:
-        db: Any = _Connection(self._disk.db("replies"), self._life, self._disk)
+        db: Any = _Connection("replies", self._life, self._disk)
         return ReplyCache(self, job, FileReplyIndex(_FOLDER, db))

@@ -131,6 +131,14 @@ class Faults:
     def _node_back(self, node: Any) -> None:
         node.up = True
 
+    def power_lost(self, trouble: Trouble) -> None:
+        """Cut the power of the machine with the state folder, whose disk has lied about flushes."""
+        world = self._world
+        node = world.nodes[0]
+        if node.up:
+            self._later(self._loop.time() + trouble.for_s, self._node_back, node)
+            world.lose_power(node, trouble.amount)
+
     def node_slow(self, trouble: Trouble) -> None:
         """Delay messages from and to a node."""
         node = self._chance.choice(self._world.nodes)

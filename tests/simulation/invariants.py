@@ -70,8 +70,18 @@ class JobWatch:
 class Observer:
     """Further watch. It observes the events for which it overrides a method."""
 
+    by_turns = False
+    """True if all that it records of a job follows from the job's turns: it forgets a job in ``lost``, and then takes
+    the turns that are left once more."""
+
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """The disk has lost the last turns of a job. ``record`` is what it was, ``gone`` has the commands of each."""
+
+    def rebuilt(self, record: JobWatch) -> None:
+        """The record of such a job was made anew, of the turns that are left."""
 
     def took(self, job: str, epoch: int) -> None:
         """A channel has become a job's only writer."""
@@ -119,6 +129,10 @@ class Watch:
         self.events = 0
         self.reopened = 0
         self.calls = 0
+        self._turns: dict[str, list[tuple[bytes, list[commands.Command]]]] = {}
+        """By job: turns on disk and the commands of each, where a disk lies about flushes."""
+        self._again = False
+        """True while a record is made anew: what holds of its turns was checked when they were taken."""
         self._told: dict[str, list[Any]] = {name: [] for name in _TOLD}
         """Methods of further watches, by the event."""
 
@@ -135,6 +149,8 @@ class Watch:
 
     def say(self, text: str, error: BaseException | None = None) -> None:
         """Record a violation."""
+        if self._again and error is None:
+            return
         self.broken.append(f"at {self._loop.time():.3f} s: {text}")
         if error is not None:
             self.errors.append(error)
@@ -184,7 +200,9 @@ class Watch:
         for blob in blobs:
             record.seq += 1
             try:
-                self._turn(record, codec.decode_turn(blob))
+                out = self._turn(record, codec.decode_turn(blob))
+                if self._world.disk.lies:
+                    self._turns.setdefault(job, []).append((blob, out))
             except Exception as error:  # otherwise the error would end the channel, and be reported only at the end
                 self.say(f"{job}: {type(error).__name__}: {error}", error)
         self._compare(record)
@@ -193,6 +211,29 @@ class Watch:
         unnamed_s = self._world.disk.unnamed_s.get(job)
         if unnamed_s is not None and self._loop.time() > unnamed_s + LOST_S:
             self.say(f"{job} writes on {self._loop.time() - unnamed_s:.0f} s after its journal was removed")
+
+    def lost(self, job: str) -> None:
+        """Make the record of a job anew, of the turns that a loss of power has left in its journal."""
+        record, turns, events_seen, reopened = self.job(job), self._turns.get(job, []), self.events, self.reopened
+        epoch, left = self._world.disk.stand(job)
+        if (epoch, left) == (record.epoch, record.seq):
+            return
+        gone, self._turns[job] = [out for _, out in turns[left:]], []
+        self._tell_all("lost", record, gone)
+        self.jobs[job] = made = JobWatch(job)
+        made.epoch, tells = epoch, self._told["turned"]
+        self._told["turned"] = [tell for tell in tells if tell.__self__.by_turns]
+        self._again, self._world.tells, told = True, False, self._world.tells
+        try:
+            self.appended(job, epoch, left, [blob for blob, _ in turns[:left]])
+        finally:
+            self._again, self._world.tells, self._told["turned"] = False, told, tells
+        self.events, self.reopened = events_seen, reopened
+        self._tell_all("rebuilt", made)
+
+    def _tell_all(self, name: str, *args: Any) -> None:
+        for tell in self._told[name]:
+            tell(*args)
 
     def _compare(self, record: JobWatch) -> None:
         """Check that the channel's K is what its journal implies."""
@@ -203,7 +244,7 @@ class Watch:
             if found:
                 self.say(f"{record.name}: the channel's K is not what its journal makes of it: {found}")
 
-    def _turn(self, record: JobWatch, turn: events.Turn) -> None:
+    def _turn(self, record: JobWatch, turn: events.Turn) -> list[commands.Command]:
         turn = self._filled(record, turn)
         terms = codec.opening(turn)
         if terms is not None:
@@ -235,6 +276,7 @@ class Watch:
             check(k)
         for tell in self._told["turned"]:
             tell(record, turn, out)
+        return out
 
     def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
         """Read remembered replies from the journal, as a replay does."""

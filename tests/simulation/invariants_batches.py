@@ -38,6 +38,8 @@ class _Roads:
 class BatchesWatch(Observer):
     """Observer of turns, of new batches, and of billed rows."""
 
+    by_turns = True
+
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
         self._roads: dict[str, _Roads] = defaultdict(_Roads)
@@ -46,9 +48,30 @@ class BatchesWatch(Observer):
         self._billed: Counter[str] = Counter()
         self._lost: set[str] = set()
         """Rows with unreadable results: whether they were paid for is unknown."""
+        self._void: set[str] = set()
+        """Custom ids in submissions whose intent a disk has lost: nobody knows of them, and they are paid again."""
+        self._before = _Roads()
         self._calm_s = 0.0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job, but not the submissions of which nobody knows now."""
+        self._before = old = self._roads.pop(record.name, _Roads())
+        lost = (one.number for out in gone for one in out if type(one) is commands.SubmitBatch)
+        self._void.update(*(old.ids.get(number, ()) for number in lost))
+        for batch in self._world.account.all.values():
+            self._see_void(batch)
+
+    def rebuilt(self, record: JobWatch) -> None:
+        """Count no submission twice that has left."""
+        roads = self._roads[record.name]
+        for number in roads.leave:
+            roads.leave[number] = self._before.leave[number]
+
+    def _see_void(self, batch: Batch) -> None:
+        if self._void & batch.requests.keys():
+            self._lost |= {request.text for request in batch.requests.values()}
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
@@ -98,13 +121,14 @@ class BatchesWatch(Observer):
     def made(self, batch: Batch, life: Life) -> None:
         """The provider has made a message batch."""
         ids = frozenset(batch.requests)
+        self._see_void(batch)
         job = next(iter(batch.requests.values())).text.partition(" ")[0]
         roads = self._roads[job]
         number = next((number for number, known in roads.ids.items() if known == ids), 0)
-        if not roads.leave[number]:
+        if not roads.leave[number] and not ids <= self._void:
             self._watch.say(f"{life.name} makes a batch of {len(ids)} rows of {job}, which no turn has submitted")
         roads.leave[number] -= 1
-        again = ids & self._made.keys()
+        again = (ids & self._made.keys()) - self._void
         if again:
             names = {self._made[one] for one in again}
             self._watch.say(

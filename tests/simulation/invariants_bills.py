@@ -41,6 +41,8 @@ def depth(body: bytes) -> int:
 class BillsWatch(Observer):
     """Observer of turns."""
 
+    by_turns = True
+
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._provider = watch, world.provider
         self._calls: dict[tuple[str, int, int], commands.Call] = {}
@@ -54,7 +56,19 @@ class BillsWatch(Observer):
         """By call: the least that must be reserved for it."""
         self._over_nusd: Counter[str] = Counter()
         """By job, its child jobs included: money billed above the bounds of calls."""
+        self._over_before = self._over_nusd
         self._seen: set[bytes] = set()
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job, but not by how much its bills were above the bounds of its calls."""
+        for table in (self._calls, self._out, self._since, self._worst_nusd, self._bound_nusd):
+            for key in [key for key in table if key[0] == record.name]:  # type: ignore[attr-defined]
+                del table[key]  # type: ignore[attr-defined]
+        self._over_before = self._over_nusd.copy()
+
+    def rebuilt(self, record: JobWatch) -> None:
+        """Count none of these bills twice."""
+        self._over_nusd = self._over_before
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""

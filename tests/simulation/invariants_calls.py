@@ -49,6 +49,10 @@ class _Books:
         self.answers = 0
         self.retries = 0
         self.billed_nusd = 0
+        self.lost_nusd = 0
+        """Highest possible cost of the calls, and of the rows in submissions, in turns that a disk has lost."""
+        self.submitted: dict[int, int] = {}
+        """Rows of each submission, by its number."""
         self.known_nusd = 0
         self.reserved_nusd = 0
         """Highest possible cost of the calls under way."""
@@ -71,14 +75,35 @@ def moved(grants: dict[int, tuple[int, int]], terms: JobTerms, before: bool) -> 
 class CallsWatch(Observer):
     """Observer of turns, requests and bills."""
 
+    by_turns = True
+
     def __init__(self, watch: Watch, price: Price, batch_price: Price) -> None:
         self._watch = watch
         self._books: dict[str, _Books] = defaultdict(_Books)
         self._committed: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
+        self._before = self._committed
         self._prices = {False: price, True: batch_price}
 
     # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job, but neither its bills nor that the lost turns asked for their calls: these are at branches, and
+        their cost is what the ledger may lack.
+        """
+        self._before, old = self._committed.copy(), self._books.pop(record.name, _Books())
+        books = self._books[record.name]
+        books.billed_nusd, books.lost_nusd = old.billed_nusd, old.lost_nusd
+        for one in (one for out in gone for one in out):
+            if type(one) is commands.Call:
+                assert record.k is not None
+                books.lost_nusd += cost_nusd(self._prices[record.k.terms.routes[one.route].batched], USAGE)
+            elif type(one) is commands.SubmitBatch:  # its calls may be asked by turns that are left
+                books.lost_nusd += old.submitted[one.number] * cost_nusd(self._prices[True], USAGE)
+
+    def rebuilt(self, record: JobWatch) -> None:
+        """Count no call twice."""
+        self._committed = self._before
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
@@ -122,6 +147,8 @@ class CallsWatch(Observer):
             if type(command) is commands.Call:
                 routes.add(command.route)
                 self._call(record, books, command, turn.at_s)
+            elif type(command) is commands.SubmitBatch:
+                books.submitted[command.number] = len(record.k.submissions[command.number].keys)
             elif type(command) is commands.EmitResult and isinstance(command.value, bytes):
                 if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
                     self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
@@ -276,7 +303,7 @@ class CallsWatch(Observer):
         if record.k.shards:  # the parent learns the shards' costs a moment later
             parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
             committed = sum(part.ledger.committed_nusd for part in parts if part is not None)
-        if books.billed_nusd > committed:
+        if books.billed_nusd > committed + books.lost_nusd:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
 
 

@@ -32,6 +32,8 @@ class _Rows:
 class GoalsWatch(Observer):
     """Observer of turns."""
 
+    by_turns = True
+
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._waiting: dict[str, dict[int, tuple[Join, float]]] = defaultdict(dict)
@@ -39,6 +41,11 @@ class GoalsWatch(Observer):
         self._links: dict[str, dict[tuple[str, int], str]] = defaultdict(dict)
         """By job: winner of each link of each chain."""
         self._rows: dict[str, _Rows] = defaultdict(_Rows)
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job."""
+        for table in (self._waiting, self._links, self._rows):
+            table.pop(record.name, None)  # type: ignore[attr-defined]
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""

@@ -274,6 +274,20 @@ class LeasesWatch(Observer):
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
+    def rebuilt(self, record: JobWatch) -> None:
+        """Forget what later epochs of a job have claimed, of which its journal knows nothing any more: the next channel
+        may take one of them again. It may have lost its memos of caps and open breakers, too.
+        """
+        for table in (self._arrived, self._heard):
+            for key in [key for key in table if spoken_for(key[0]) == record.name]:
+                del table[key]
+        for job in [job for job in self._epochs if spoken_for(job) == record.name]:
+            self._epochs[job] = min(self._epochs[job], record.epoch)
+            self._over(job)
+            for out in self._routes.values():
+                out.told.discard(job)
+                out.open_until_s = out.open_until_s if out.told else 0.0  # else nobody can tell the next cortex
+
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk: calls have ended, and new ones are sent."""
         k = record.k

@@ -37,6 +37,12 @@ class MemoryWatch(Observer):
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
+    def rebuilt(self, record: JobWatch) -> None:
+        """Forget the grants of later epochs, which the next channel may take again."""
+        for table in (self._taken, self._past):
+            for key in [key for key in table if key[0] == record.name and key[1] > record.epoch]:
+                del table[key]  # type: ignore[attr-defined]
+
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """Check that grants are accepted in their order, and that calls are sent under the newest."""
         k = record.k

@@ -52,15 +52,29 @@ class _Times:
         self.last_s = (0.0, 0.0)
         """Time of the last turn, by the job's clock and by the world's."""
         self.ahead_s: float | None = None
-        """Difference of the two in the first turn."""
+        """Difference of the two in the first turn since the machine was started: how long it had no power, only its
+        clock of wall time tells, and somebody may have set that."""
+        self.boots = 0
+        """Number of starts of the machine by then."""
 
 
 class TimeWatch(Observer):
     """Observer of turns, with a periodic check."""
 
+    by_turns = True
+
     def __init__(self, watch: Watch, world: Any, epoch_s: float) -> None:
         self._watch, self._world, self._loop, self._epoch_s = watch, world, world.loop, epoch_s
         self._times: dict[str, _Times] = defaultdict(_Times)
+
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job."""
+        self._times.pop(record.name, None)
+
+    def rebuilt(self, record: JobWatch) -> None:
+        """Begin anew: the turns that are left were taken long ago."""
+        times = self._times[record.name]
+        times.alive_s, times.ahead_s = self._loop.time(), None
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
@@ -93,7 +107,8 @@ class TimeWatch(Observer):
         off_s = self._epoch_s + now_s + node.wall_offset_s - turn.wall_s
         if now_s - node.set_s > CLOCK_S and abs(off_s) > CLOCK_S:
             self._watch.say(f"{name}: a turn tells a time that is {off_s:.0f} s off the clock of its node")
-        times.ahead_s = at_s - now_s if times.ahead_s is None else times.ahead_s
+        if times.ahead_s is None or times.boots != node.boots:
+            times.ahead_s, times.boots = at_s - now_s, node.boots
         if at_s - now_s > times.ahead_s + CLOCK_S:
             self._watch.say(f"{name}: its clock has leapt ahead by {at_s - now_s - times.ahead_s:.0f} s")
         times.last_s = at_s, now_s

@@ -7,14 +7,16 @@ from typing import Any
 import msgspec
 
 from actors.branch import branch
-from actors.journal import journal
+from actors.channel import fencing, job_clock
+from actors.journal import journal, reply_index
 from actors.providers.chat_completions import response as chat_response
 from actors.providers.messages import flawed_response
 from cortex.journal import seals
-from cortex.state import route_share
+from cortex.state import events, route_share
 from cortex.values import ledger
 from cortex.values.reply import Reply, Usage
 from policies.estimates import bill_excess
+from tests.simulation import mini_driver
 from tests.simulation.mutations import Patch, planted, troubled
 from tests.simulation.scenario import Plan
 
@@ -43,6 +45,34 @@ def seals_not_checked(patch: Patch) -> None:
 @planted("a journal that was removed while its job runs is noticed", 1, likely=troubled("unlinked"))
 def removed_journal_not_noticed(patch: Patch) -> None:
     patch.setattr(journal.Journal, "see_stands", lambda self: None)
+
+
+@planted("a results file is cut back to what a journal records that has lost its end", 293, likely=troubled("power_lost"))
+def sink_longer_than_its_journal(patch: Patch) -> None:
+    patch.setattr(mini_driver.SimDriver, "_cut_back", lambda self, written, checksum: None)
+
+
+@planted("an epoch that a journal has lost is not taken again while branches know it", 2476, likely=troubled("power_lost"))
+def lost_epoch_taken_again(patch: Patch) -> None:
+    patch.setattr(fencing, "_above", lambda source, number: None)
+
+
+@planted("what the index of replies names is believed only if it answers the question", 47357, likely=troubled("power_lost"))
+def index_believed_without_look(patch: Patch) -> None:
+    def read(self: Any, job: str, seq: int, position: int, hash_: bytes, own: Any) -> Any:
+        try:
+            event = (own if job == self._job else self._journal(job)).event(seq, position)
+        except journal.StoreError:
+            return None
+        return event.reply if isinstance(event, events.Answered) else None
+
+    patch.setattr(reply_index.ReplyCache, "_read", read)
+
+
+@planted("a job's clock goes on after its machine was started again", 182, likely=troubled("power_lost"))
+def start_of_machine_not_noticed(patch: Patch) -> None:
+    base_at = job_clock.base_at
+    patch.setattr(job_clock, "base_at", lambda kept, *rest: kept.base_s if kept is not None else base_at(kept, *rest))
 
 
 @planted("a bill above its bound is noted", 35, likely=_over)

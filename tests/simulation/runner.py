@@ -38,6 +38,7 @@ from tests.simulation.invariants_bills import BillsWatch
 from tests.simulation.invariants_calls import CallsWatch
 from tests.simulation.invariants_goals import GoalsWatch
 from tests.simulation.invariants_leases import LeasesWatch
+from tests.simulation.invariants_losses import LossesWatch
 from tests.simulation.invariants_members import StaffWatch
 from tests.simulation.invariants_memory import MemoryWatch
 from tests.simulation.invariants_time import TimeWatch
@@ -170,6 +171,9 @@ class Simulation:
         self.world.watch.attend(TimeWatch(self.world.watch, self.world, EPOCH_S))
         self.world.watch.attend(BatchesWatch(self.world.watch, self.world))
         self.world.watch.attend(StaffWatch(self.world.watch, self.world))
+        if self.world.disk.lies:
+            self.world.watch.attend(LossesWatch(self.world.watch, self.world))
+        self.world.power_lost = self._power_lost
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
@@ -191,7 +195,10 @@ class Simulation:
     def _drive(self, job: JobPlan) -> None:
         """Start a driver, or one that takes over from another."""
         world, sink = self.world, self.sinks[job.name]
-        if sink.outcome:
+        if sink.outcome or f"driver:{job.name}" in world.lives:
+            return
+        if not world.nodes[0].up:  # nobody starts anything on a machine without power
+            world.loop.call_later(0.5, self._drive, job, context=NOBODY)
             return
         life = Life(f"driver:{job.name}", world.nodes[0])
         life.at_death = lambda: self._driver_died(life, job)
@@ -203,6 +210,8 @@ class Simulation:
             lambda: asking(world, job.name), job.retries, lambda: world.disk.journal(job.name, Life("user", None)),
         )  # fmt: skip
         driver.count, driver.ordered = job.shards, job.ordered
+        driver.lies = world.disk.lies
+        driver.cuts |= driver.lies
         task = world.loop.create_task(driver.run(), context=life.context)
         task.add_done_callback(self._driven, context=NOBODY)
 
@@ -213,6 +222,17 @@ class Simulation:
     def _driver_died(self, life: Life, job: JobPlan) -> None:
         self.world.kill(life, gone=True)
         self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
+
+    def _power_lost(self, draw: Callable[[], float]) -> None:
+        """Lose the end of each results file too, and let users resume jobs whose end their journals have lost."""
+        for job in self.plan.jobs:
+            sink, record = self.sinks[job.name], self.world.watch.job(job.name)
+            lost = int(draw() * 4)
+            if lost:
+                del sink.values[-lost:]
+            if sink.outcome and (lost or record.k is None or not record.k.outcome):
+                sink.outcome = ""
+                self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
 
     def over(self) -> bool:
         """Return whether all jobs have ended."""

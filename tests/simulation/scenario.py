@@ -13,6 +13,9 @@ ODD_USAGE = frozenset((3, 24, 27, 37))
 """Remainders by it of seeds in which usage is sent in odd forms. No seed that was kept until then has one of them: each
 kept its world.
 """
+POWER_EVERY, POWER_AT = 37, 34
+"""One seed in ``POWER_EVERY``, those with the remainder ``POWER_AT``, has a disk that lies about flushes and a machine
+that loses its power. No seed that was pinned in a test before has this remainder: their worlds stay as they were."""
 
 
 @dataclass
@@ -164,7 +167,7 @@ def plan(seed: int) -> Plan:
     _odd_usage(random.Random(f"{seed}/usage"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
-    disks = _disks(random.Random(f"{seed}/disks"), made)
+    disks = _power(random.Random(f"{seed}/power"), made) or _disks(random.Random(f"{seed}/disks"), made)
     troubles = (*_troubles(chance, made), *_aimed(more, made), *disks)
     made.troubles_at = sorted(troubles, key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
@@ -339,6 +342,16 @@ def _disks(chance: random.Random, made: Plan) -> list[Trouble]:
         return []
     more = [Trouble(at_s + chance.uniform(0.1, 3.0), "crash", "channel", 2.0, chance.random())]
     return [Trouble(at_s, kind, "", 1.0, amount), *(more if kind == "bit_flips" else [])]
+
+
+def _power(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return one or two losses of power of the machine with the state folder, in some worlds; ``amount`` says how much
+    of the disk's cache is lost. It is back after a while in which no message is under way any more.
+    """
+    if made.seed % POWER_EVERY != POWER_AT or made.branches > LARGE_EVERY:
+        return []
+    times_s = [chance.uniform(0.0, made.quiet_s) for _ in range(chance.choice((1, 1, 2)))]
+    return [Trouble(at_s, "power_lost", "", chance.choice((6.0, 12.0, 25.0)), chance.random()) for at_s in times_s]
 
 
 def without_faults(made: Plan) -> Plan:

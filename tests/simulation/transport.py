@@ -71,6 +71,7 @@ class Transport:
             message.lost_answer = True
         elif not _at_most_once(method, args):
             twin = Message(life, name, method, args, None)
+            twin.sent_s = message.sent_s
             self._loop.call_later(delay_s + plan.late_s * self._random(), self._arrive, twin, context=NOBODY)
         self._loop.call_later(delay_s, self._arrive, message, context=NOBODY)
 
@@ -97,6 +98,8 @@ class Transport:
     def _arrive(self, message: Message) -> None:
         world = self._world
         life = world.lives.get(message.name)
+        if life is not None and life.node is message.life.node and message.sent_s <= life.node.lost_s:
+            return  # it was lost with the memory of the machine
         if life is None:
             coming = message.name in world.coming
             self._fail(message, PeerUnavailable(message.name) if coming else PeerGone(message.name), 0.02)
