@@ -233,8 +233,8 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     if mostly or _chance(calls, refused, before, refused_before, policy.chance) < policy.chance:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
         wait(policy, strays, at_s, policy.probe_max_s)
-        # Otherwise it is a storm: nothing was accepted, or less than the least refill. That is of a bucket of a minute whose
-        # limit stays: where a second climb meets less as well, it does not hold.
+        # Otherwise it is a storm: nothing was accepted, or less than the least refill. Where a second climb meets less
+        # as well, the least refill does not hold: a limit was lowered, or a bucket holds more than a minute's calls.
         again = strays.wait_s > policy.climb_wait_s
         if (accepted or strays.accepted) and (again or found >= certain(strays)):
             strays.sustained, strays.known = found, True
