@@ -110,6 +110,23 @@ class Faults:
         self._later(self._loop.time() + 0.2 + trouble.for_s, self._loop.thaw, life)
         self._later(self._loop.time() + 0.2 + 3 * trouble.for_s, self._world.kill, life)
 
+    def opened_late(self, trouble: Trouble) -> None:
+        """Restart a channel twice: the first process is suspended before it has begun, and opens its job only after the
+        second one has; then it dies. The second is fenced by it, and nobody tells.
+        """
+        life = self._victim(trouble)
+        if life is not None and not life.halted:
+            self._world.kill(life, back_s=0.05)
+            self._later(self._loop.time() + 0.05, self._opens_late, life.name, trouble.for_s)
+
+    def _opens_late(self, name: str, for_s: float) -> None:
+        life = self._world.lives.get(name)
+        if life is not None and not life.halted:
+            self._world.replace(life)
+            self._later(self._loop.time() + for_s, self._loop.thaw, life)
+            after_s = self._chance.choice((0.02, 0.1, 0.5))
+            self._later(self._loop.time() + for_s + after_s, self._world.kill, life)
+
     def gone(self, trouble: Trouble) -> None:
         """End a branch or worker, without an automatic restart."""
         life = self._victim(trouble)

@@ -41,6 +41,10 @@ def troubled(*kinds: str) -> Likely:
     return lambda plan: any(one.kind in kinds or f"{one.kind} {one.target}" in kinds for one in plan.troubles_at)
 
 
+def _watched(made: Plan) -> bool:
+    return any(job.program == "watcher" for job in made.jobs)
+
+
 class Fault:
     """Fault whose ``plant`` breaks ``rule``."""
 
@@ -221,7 +225,7 @@ def nobody_arms_again(patch: Patch) -> None:
     patch.setattr(credential_exchange.CredentialExchange, "_ask_peers", alone)
 
 
-@planted("a tool run whose worker died ends its goal or is run again", 154)
+@planted("a tool run whose worker died ends its goal or is run again", 154, likely=_watched)
 def tool_lost_unnoticed(patch: Patch) -> None:
     tool = tasks.ToolRuns._tool
 
@@ -238,7 +242,7 @@ def tool_lost_unnoticed(patch: Patch) -> None:
 @planted(
     "a child job is joined again by its name",
     378,
-    likely=lambda plan: any(job.program == "watcher" for job in plan.jobs),
+    likely=_watched,
 )
 def child_waited_for_once(patch: Patch) -> None:
     patch.setattr(errands, "lost", lambda k, held, out: [])

@@ -25,6 +25,11 @@ def _doubtful(made: Plan) -> bool:
     return _batched(made) and (made.batching.trouble > 0 or bool(made.troubles_at))
 
 
+def _timed_out(made: Plan) -> bool:
+    job_s = [job.goal_timeout_s for job in made.jobs if job.batches and job.retries and job.goal_timeout_s]
+    return any(made.batching.takes_s < 2 * each_s < 4 * made.batching.takes_s for each_s in job_s)
+
+
 def _unreadable(made: Plan) -> bool:
     return _batched(made) and made.batching.unreadable > 0
 
@@ -56,7 +61,7 @@ def ends_with_nameless_batches(patch: Patch) -> None:
     patch.setattr(batch_submissions, "nameless", lambda k: False)
 
 
-@planted("a retry takes what a cancelled batch was paid for", 200886, likely=_batched)
+@planted("a retry takes what a cancelled batch was paid for", 200886, likely=_timed_out)
 def cancelled_batches_forgotten(patch: Patch) -> None:
     patch.setattr(batch_submissions, "look_again", lambda k, other_model: k.cancelled.clear())
 

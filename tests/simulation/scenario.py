@@ -9,9 +9,13 @@ EPOCH_S = 1_700_000_000.0
 """Time of the wall clocks at the start of a world."""
 LARGE_EVERY = 50
 """One seed in this number has a thousand branches."""
-ODD_USAGE = frozenset((3, 24, 27, 37))
-"""Remainders by it of seeds in which usage is sent in odd forms. No seed that was kept until then has one of them: each
-kept its world.
+ODD_USAGE = frozenset((3, 24, 37, 74, 87))
+"""Remainders by 100 of seeds in which usage is sent in odd forms. No seed that was kept until then has one of them: each
+kept its world. The next ones were chosen alike.
+"""
+OPENED_LATE, OVERTAKEN, TIMED_OUT = 27, 53, 77
+"""Seeds in which a channel that was thought dead opens its job late; in which claims reach the successor of the cortex
+that they were sent to; in which rows of message batches time out and are tried again.
 """
 POWER_EVERY, POWER_AT = 37, 34
 """One seed in ``POWER_EVERY``, those with the remainder ``POWER_AT``, has a disk that lies about flushes and a machine
@@ -165,10 +169,13 @@ def plan(seed: int) -> Plan:
     _hostile(random.Random(f"{seed}/hostile"), made)
     _endless(random.Random(f"{seed}/endless"), made)
     _odd_usage(random.Random(f"{seed}/usage"), made)
+    _timed_out(random.Random(f"{seed}/timed out"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     disks = _power(random.Random(f"{seed}/power"), made) or _disks(random.Random(f"{seed}/disks"), made)
-    troubles = (*_troubles(chance, made), *_aimed(more, made), *disks)
+    late = random.Random(f"{seed}/late")
+    slow = (*_opened_late(late, made), *_overtaken(late, made))
+    troubles = (*_troubles(chance, made), *_aimed(more, made), *disks, *slow)
     made.troubles_at = sorted(troubles, key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
         made.idle_s = 600.0
@@ -266,7 +273,7 @@ def _hostile(chance: random.Random, made: Plan) -> None:
 
 def _odd_usage(chance: random.Random, made: Plan) -> None:
     """Let some providers send usage in odd forms, and answer in the usual one."""
-    if made.seed % LARGE_EVERY in ODD_USAGE and not made.provider.billing:
+    if made.seed % 100 in ODD_USAGE and not made.provider.billing:
         made.provider.odd_usage, made.provider.shapes = chance.choice((0.1, 0.5, 1.0)), 0.0
 
 
@@ -352,6 +359,44 @@ def _power(chance: random.Random, made: Plan) -> list[Trouble]:
         return []
     times_s = [chance.uniform(0.0, made.quiet_s) for _ in range(chance.choice((1, 1, 2)))]
     return [Trouble(at_s, "power_lost", "", chance.choice((6.0, 12.0, 25.0)), chance.random()) for at_s in times_s]
+
+
+def _opened_late(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return a channel that takes an epoch after its successor has, and dies, while its job waits for message batches."""
+    if made.seed % 100 != OPENED_LATE:
+        return []
+    _all_batches(made.jobs[0])
+    made.batching.takes_s = 40.0
+    at_s, for_s = chance.uniform(0.0, made.quiet_s), chance.choice((0.3, 1.0, 4.0))
+    return [Trouble(made.jobs[0].begins_s + at_s, "opened_late", "channel", for_s)]
+
+
+def _overtaken(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return the death of a cortex as soon as it has opened a breaker, while messages take long."""
+    if made.seed % 100 != OVERTAKEN:
+        return []
+    made.nodes = 1
+    at_s, amount = chance.uniform(0.5, 0.7 * made.quiet_s), chance.uniform(0.1, 0.9)
+    first = Trouble(at_s, "overloaded", "", 12.0, 0.9) if amount < 0.5 else Trouble(at_s, "blocked", "", 4.0)
+    slow = Trouble(at_s - 0.5, "node_slow", "", 20.0, amount)
+    return [slow, first, Trouble(at_s, "crash_while_open", "cortex", 12.0)]
+
+
+def _timed_out(chance: random.Random, made: Plan) -> None:
+    """Let rows time out while message batches have them, and their users try them again."""
+    if made.seed % 100 != TIMED_OUT:
+        return
+    job = made.jobs[0]
+    _all_batches(job)
+    job.goal_timeout_s, job.retries, job.max_failed = 4.0, chance.choice((1, 2)), None
+    made.batching.takes_s = 5.0
+
+
+def _all_batches(job: JobPlan) -> None:
+    """Let a job ask everything in message batches."""
+    job.program, job.batches, job.fallback, job.judge = "batch", True, False, False
+    job.hedge_after_s, job.requests_per_min, job.deadline_s = None, None, None
+    job.concurrency, job.window_rows = max(8, job.concurrency), max(8, job.window_rows)
 
 
 def without_faults(made: Plan) -> Plan:
