@@ -29,7 +29,7 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...] = ()
     """For ``servers``: addresses of all servers that share the work from now on."""
     taken: bool = False
-    """For ``drain`` and ``cancel``: True once the run keeps the order, which its channel does not have yet."""
+    """True once the run keeps the order, which its channel does not have yet."""
 
     def is_for(self, owner: Owner) -> bool:
         """Return whether the request is meant for this run."""
@@ -81,7 +81,14 @@ def take(folder: StateFolder, job: str, wanted: ControlRequest) -> bool:
     return False
 
 
-def obeyed(folder: StateFolder, job: str) -> None:
-    """Remove the request: its effect is in the journal, where its author can see it."""
+def obeyed(folder: StateFolder, job: str, wanted: ControlRequest | None = None) -> None:
+    """Remove the request: its effect is in the journal, where its author can see it. ``wanted``: what was obeyed; None
+    removes any. Another request stays, whose author came after that of the first had gone."""
     with contextlib.suppress(StoreError):
-        folder.drop_note(_KIND, job)
+        there = None if wanted is None else _meant(folder.note(_KIND, job), wanted.owner)
+        if wanted is None or (there is not None and _asked(there) == _asked(wanted)):
+            folder.drop_note(_KIND, job)
+
+
+def _asked(wanted: ControlRequest) -> ControlRequest:
+    return msgspec.structs.replace(wanted, taken=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -137,6 +138,8 @@ class Driver:
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
         self._silence, self._durations = SilenceClock(), CallDurations()
         self._stop_order = StopOrder(lambda: self._channel)
+        self._kept: deque[control_note.ControlRequest] = deque()
+        """Orders of other processes, besides those to end the job, that the channel does not have yet."""
         self._begun = False
         self._facts: dict[str, Any] = {}
         self.job = opening.terms.job
@@ -343,9 +346,7 @@ class Driver:
                 self._log(line)
             self._progress(reported)
             await self._live.look(reported, self._runtime.peer("cortex"))
-            wanted = await self._noted(control_note.read, self._control, self.job, self._run_of)
-            if wanted is not None and await self._obey(wanted):
-                await self._noted(control_note.obeyed, self._control, self.job)
+            await self._see_orders()
             await self._stop_order.give(LOOK_S)
             if self._names is not None:
                 await self._follow(self._names)
@@ -375,13 +376,24 @@ class Driver:
         return await unblocked(self._control, ask, *args)
 
     async def _keep_order(self) -> None:
-        """Keep the order of another process to end the job, if there is one, until the channel has it. The note says
-        that it is kept: its author waits for a minute, a channel that is being restarted may be away for longer."""
+        """Keep the order of another process, if there is one, until the channel has it. The note says that it is kept:
+        its author waits for a minute, a channel that is being restarted may be away for longer."""
         wanted = await self._noted(control_note.read, self._control, self.job, self._run_of)
-        if wanted is None or wanted.taken or wanted.how not in ("drain", "cancel"):
+        if wanted is None or wanted.taken or not await self._noted(control_note.take, self._control, self.job, wanted):
             return
-        if await self._noted(control_note.take, self._control, self.job, wanted):
+        if wanted.how in ("drain", "cancel"):
             self._stop_order.want(wanted.how, wanted.who)
+        else:
+            self._kept.append(wanted)
+
+    async def _see_orders(self) -> None:
+        """Carry out the orders that are kept, whose authors may be gone, and one that waits."""
+        while self._kept:
+            await self._obey(self._kept[0])
+            await self._noted(control_note.obeyed, self._control, self.job, self._kept.popleft())
+        wanted = await self._noted(control_note.read, self._control, self.job, self._run_of)
+        if wanted is not None and await self._obey(wanted):
+            await self._noted(control_note.obeyed, self._control, self.job, wanted)
 
     async def _renew(self) -> None:
         """Read the key file again after the provider has refused the key; go on if the key is new, or if a branch has
@@ -430,6 +442,23 @@ class Driver:
     async def _obey(self, wanted: control_note.ControlRequest) -> bool:
         """Carry out a request of another process. Return False if the channel does not know of it yet: it is read
         again."""
+        if wanted.how in ("drain", "cancel"):
+            self._stop_order.want(wanted.how, wanted.who)
+            if not await self._stop_order.give(LOOK_S):
+                await self._keep_order()
+                return False
+            return True
+        change = asyncio.ensure_future(self._change(wanted))
+        try:
+            if not (await asyncio.wait({change}, timeout=LOOK_S))[0] and not wanted.taken:
+                await self._noted(control_note.take, self._control, self.job, wanted)  # it goes on without its author
+            await change
+        finally:
+            change.cancel()
+        return True
+
+    async def _change(self, wanted: control_note.ControlRequest) -> None:
+        """Give the channel new limits, answers or servers, as soon as it answers."""
         if wanted.how == "set":
             with contextlib.suppress(StoreError, ValueError):  # the author checks whether the change is in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
@@ -439,12 +468,6 @@ class Driver:
         elif wanted.how == "answer":
             with contextlib.suppress(StoreError):
                 await self._ask("give_answers", wanted.who, msgspec.json.encode(wanted.answers))
-        else:
-            self._stop_order.want(wanted.how, wanted.who)
-            if not await self._stop_order.give(LOOK_S):
-                await self._keep_order()
-                return False
-        return True
 
     async def _change_servers(self, who: str, addresses: tuple[str, ...]) -> None:
         """Let other servers share the job's work. The branches hear of them before the job does: a call for a server

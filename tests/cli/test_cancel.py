@@ -91,8 +91,15 @@ def test_a_run_that_does_not_answer(cortex, monkeypatch):
         assert not waits(StateFolder(os.environ["CORTEX_STATE"]), "mine")
 
 
-@pytest.mark.parametrize("how", ["cancel", "drain"])
-def test_a_run_that_keeps_the_order_for_a_channel_that_is_away_is_not_to_be_ended(tmp_path, monkeypatch, how):
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        ("cancel", "the cancel of .* and gives it"), ("drain", "the drain of .* and gives it"),
+        ("set", "the new limits of .* and gives them"), ("answer", "the answers of .* and gives them"),
+        ("servers", "the servers of .* and gives them"),
+    ],
+)  # fmt: skip
+def test_a_run_that_keeps_the_order_for_a_channel_that_is_away_is_not_to_be_ended(tmp_path, monkeypatch, how, kept):
     folder, owner = StateFolder(tmp_path).prepare(), this_owner("inline")
     monkeypatch.setattr(steer, "OBEDIENCE_S", 0.0)
     monkeypatch.setattr(steer, "last_owner", lambda *_: owner)
@@ -103,7 +110,7 @@ def test_a_run_that_keeps_the_order_for_a_channel_that_is_away_is_not_to_be_ende
         return leave(*args) and control_note.take(*args)
 
     monkeypatch.setattr(control_note, "leave", left_and_taken)
-    with pytest.raises(CommandError, match=rf"keeps the {how} of .* as soon as the channel is back") as told:
+    with pytest.raises(CommandError, match=f"keeps {kept} as soon as the channel is back") as told:
         steer.send_to_run(folder, "mine", how)
     assert "end that process" not in str(told.value)
     assert not waits(folder, "mine"), "another order may be given"

@@ -43,6 +43,8 @@ OBEDIENCE_S = 60.0
 """Longest wait in seconds for a run to obey a control message. A run looks for messages twice a second, unless it was
 stopped itself (SIGSTOP)."""
 _LOOK_S = 0.05
+_KEPT = {"set": ("new limits", "them"), "answer": ("answers", "them"), "servers": ("servers", "them")}
+"""Words for an order that a run keeps, besides those to end its job."""
 DRAINING = "draining: calls in flight are finished first"
 KEPT = "the drain is kept in its journal, and only a resume by hand undoes it; its calls in flight may be asked again"
 
@@ -307,9 +309,10 @@ def _not_obeyed(folder: StateFolder, job: str, owner: Owner, left: bool) -> str:
     _take_back(folder, job, owner)
     if waits is None or not waits.taken:
         return f"{whom}, which runs job {job}, does not answer: end that process"
-    kept = f"the channel of job {job} does not answer: {whom} keeps the {waits.how} of {waits.who}"
+    what, them = _KEPT.get(waits.how, (waits.how, "it"))
+    kept = f"the channel of job {job} does not answer: {whom} keeps the {what} of {waits.who}"
     look = f"`{advised(folder, 'status', job)}` tells" if left else "give the command again then"
-    return f"{kept} and gives it as soon as the channel is back; {look}"
+    return f"{kept} and gives {them} as soon as the channel is back; {look}"
 
 
 def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:

@@ -33,6 +33,8 @@ class Refusing(VirtualRuntime):
         self.orders: list[tuple[Any, ...]] = []
         self.gone = False
         """True while the channel is being restarted: it refuses every question."""
+        self.gone_for = ""
+        """Question that alone is refused."""
 
     def peer(self, name: str) -> Any:
         real, runtime = super().peer(name), self
@@ -46,7 +48,7 @@ class Refusing(VirtualRuntime):
                 return getattr(real, attribute)
 
             async def ask(self, method: str, *args: Any) -> Any:
-                if runtime.gone:
+                if runtime.gone or method == runtime.gone_for:
                     raise PeerUnavailable(name)
                 if method != "stop":
                     return await real.ask(method, *args)
@@ -165,6 +167,40 @@ def test_a_driver_counts_its_pauses_and_not_the_time_of_a_question(tmp_path: Pat
         await runtime.close()
 
     virtually(waited())
+
+
+@pytest.mark.parametrize("away", ["question", "change"])
+def test_limits_whose_author_went_away_hold_once_the_channel_is_back(tmp_path: Path, away: str) -> None:
+    """Whether the run asks for news while its channel is away, or has just read the limits; and so do the next ones."""
+
+    async def obeyed() -> None:
+        runtime = Refusing("refused", times=0)
+        run = _run(tmp_path, runtime, count=400)
+        folder, owner = StateFolder(tmp_path), this_owner("inline")
+        driving = asyncio.create_task(run.driver.run())
+        await asyncio.sleep(5.0)
+        if away == "question":
+            runtime.gone = True
+            await asyncio.sleep(5.0)
+        else:
+            runtime.gone_for = "set_limits"
+        for limits in ({"max_failed": 7}, {"concurrency": 3}):
+            assert control_note.leave(folder, "j", ControlRequest(how="set", who="bob", owner=owner, limits=limits))
+            await asyncio.sleep(25.0)
+            wanted = control_note.read(folder, "j", owner)
+            assert wanted is not None, "nothing is in the journal yet"
+            if away == "change" and limits != {"max_failed": 7}:
+                continue  # the run still waits with the first ones
+            assert wanted.taken, "its author may be told that the run keeps it"
+            control_note.obeyed(folder, "j")  # its author takes it back, as it does in the end
+        runtime.gone, runtime.gone_for = False, ""
+        await driving
+        assert not control_note.waits(folder, "j")
+        await runtime.close()
+
+    virtually(obeyed())
+    found = last_state(StateFolder(tmp_path), "j").terms.limits
+    assert (found.max_failed, found.concurrency) == (7, 3)
 
 
 def test_a_drain_before_the_start_is_given_before_any_row_is_read(tmp_path: Path) -> None:
