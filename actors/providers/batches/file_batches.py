@@ -7,6 +7,7 @@ errors. All of them stay at the provider until they are deleted or expire (``dis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
 import time
@@ -36,7 +37,12 @@ LOOK_MAX_S: Final = 15.0
 """Seconds before the first look at a file that its provider still works on, factor from each pause to the next, and the
 longest one: Microsoft's sample looks every 15 s."""
 WAITING_SHARE: Final = 0.8
-"""Share of the time of a submission in which its file may become ready; the rest is for the batch."""
+"""Share of the time of a submission in which its file may become ready; the rest is for the batch. Microsoft names no
+longest time, and its sample looks until the file is ready, without end."""
+UNREADY_MAX: Final = 8
+"""Most files that are kept for another try of their submissions; a route hands two over at once."""
+CLOSING_S: Final = 5.0
+"""Seconds in which a client that is closed deletes the files that it kept."""
 _IN_WORK: Final = frozenset({"pending", "running", "notrunning", "processing", "uploading", "queued", "in_progress"})
 """States, in lower case, of an uploaded file of which no batch can be made yet. Azure's are pending and running, then
 `processed` (sample of https://learn.microsoft.com/azure/ai-services/openai/how-to/batch, openai/openai-dotnet#312);
@@ -106,6 +112,8 @@ class FileBatches(BatchClient):
     ) -> None:  # fmt: skip
         super().__init__(open_, keys, failures, timeout_s)
         self._lines_as = lines
+        self._unready: dict[tuple[str, ...], str] = {}
+        """Uploaded files that the provider still works on, of submissions that will be tried again, by custom ids."""
 
     @staticmethod
     def address(url: str) -> str:
@@ -144,9 +152,14 @@ class FileBatches(BatchClient):
         raise NotImplementedError
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Upload a file of these rows and make a batch of it, once the provider is ready for that."""
+        """Upload a file of these rows and make a batch of it, once the provider is ready for that. The file that it is
+        not ready for in time is waited for when the same rows are submitted again: a failure of the kind that says to
+        come back later, any number of which count as no fault."""
         begun_s = time.monotonic()
-        uploaded = await self._uploaded(b"".join([self._line_of(row) for row in rows]), timeout_s)
+        ids = tuple([row.custom_id for row in rows])
+        uploaded: tuple[str, bool] | Failure | None = await self._kept(ids)
+        if uploaded is None:
+            uploaded = await self._uploaded(b"".join([self._line_of(row) for row in rows]), timeout_s)
         if isinstance(uploaded, Failure):  # a file alone costs nothing, and no batch was made of it
             return msgspec.structs.replace(uploaded, sent=False)
         file, unready = uploaded
@@ -157,9 +170,9 @@ class FileBatches(BatchClient):
         for refusals in itertools.count():
             until_s = begun_s + WAITING_SHARE * timeout_s
             if unready and not await self._until_ready(file, refusals, until_s):
-                await self._delete((file,))
-                text = "the provider was not done with the file of the batch in time: it is uploaded again"
-                return Failure(FailureKind.TRANSIENT, self._failures.line(text), sent=False)
+                await self._keep(ids, file)
+                text = "the provider still works on the file of the batch, which is waited for"
+                return Failure(FailureKind.THROTTLED, self._failures.line(text), sent=False)
             left_s = max(begun_s + timeout_s - time.monotonic(), 1.0)
             made = await self._asked("POST", path, body=msgspec.json.encode(wanted), timeout_s=left_s, known=path)
             unready = isinstance(made, Failure) and 400 <= made.status < 500 and bool(_UNREADY.search(made.message))
@@ -182,6 +195,32 @@ class FileBatches(BatchClient):
                 return True
             pause_s = min(pause_s * LOOK_GROWTH, LOOK_MAX_S)
         return False
+
+    async def _keep(self, ids: tuple[str, ...], file: str) -> None:
+        """Keep a file for the next try of its rows; the oldest one goes where there are too many."""
+        self._unready[ids] = file
+        while len(self._unready) > UNREADY_MAX:
+            await self._delete((self._unready.pop(next(iter(self._unready))),))
+
+    async def _kept(self, ids: tuple[str, ...]) -> tuple[str, bool] | None:
+        """Return the file that was uploaded for these rows, and whether the provider still works on it; None without
+        one that is there."""
+        file = self._unready.pop(ids, "")
+        if not file:
+            return None
+        found = await self._asked("GET", self._file_path(file))
+        if not isinstance(found, Failure):
+            return file, in_work(_state_in(found))
+        return None if found.status == NO_SUCH_FILE else (file, True)
+
+    async def close(self) -> None:
+        """Close every connection, after the files were deleted that no batch will be made of."""
+        files = tuple(self._unready.values())
+        self._unready.clear()
+        if files:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._delete(files), CLOSING_S)
+        await super().close()
 
     async def _uploaded(self, content: bytes, timeout_s: float) -> tuple[str, bool] | Failure:
         """Upload a file and return its id, and whether the provider still works on it."""

@@ -80,6 +80,34 @@ async def test_a_full_queue_is_waited_for_and_a_batch_that_never_fits_is_halved(
     assert job.facts["attempts"] == 40, "what did not begin was not an attempt"
 
 
+async def test_a_file_that_takes_its_provider_long_is_uploaded_once_and_costs_no_retry(tmp_path: Path, monkeypatch: Any) -> None:
+    """Of Azure, which works on a file before a batch can be made of it: longer than all tries of a submission take."""
+    uploads, looks = [], iter([False] * 10 + [True])
+    upload, ask = FileBatches._uploaded, FileBatches._asked
+
+    async def uploaded(self: FileBatches, content: bytes, timeout_s: float) -> tuple[str, bool] | Failure:
+        uploads.append(await upload(self, content, timeout_s))
+        return uploads[-1][0], True
+
+    async def until_ready(*_: Any) -> bool:
+        return next(looks)
+
+    async def asked(self: FileBatches, method: str, path: str, **more: Any) -> Any:
+        is_look = method == "GET" and path.startswith("/files/") and path.count("/") == 2
+        return b'{"status": "running"}' if is_look else await ask(self, method, path, **more)
+
+    monkeypatch.setattr(FileBatches, "_uploaded", uploaded)
+    monkeypatch.setattr(FileBatches, "_until_ready", until_ready)
+    monkeypatch.setattr(FileBatches, "_asked", asked)
+    few = msgspec.structs.replace(limits(), retry=msgspec.structs.replace(limits().retry, attempts_max=3))
+    async with over("mistral") as (server, connection):
+        job = await Job(tmp_path, connection, limits=few).to_end()
+        assert files(server) == []
+    whole(job)
+    assert len(uploads) == 1 and job.facts["attempts"] == 40
+    assert job.facts["failures"] == {"throttled": 10}
+
+
 @NEW
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_while_submitting_pays_for_nothing_twice(tmp_path: Path, monkeypatch: Any, provider: str, after: bool) -> None:

@@ -233,15 +233,42 @@ async def test_a_batch_is_made_once_the_provider_has_worked_on_its_file(
 
 
 @pytest.mark.parametrize("status", ["pending", ""])
-async def test_a_file_that_is_not_ready_in_time_is_deleted_and_its_rows_go_again(status: str) -> None:
-    with served(Filing("azure", status, ["pending"] * 9)) as server:
+async def test_a_file_that_is_not_ready_in_time_is_waited_for_when_its_rows_are_submitted_again(status: str) -> None:
+    filing = Filing("azure", status, ["pending", "running", "processed"])
+    with served(filing) as server:
         model = client("azure", server.url)
-        found = await model.batches.submit(rows(1), 1.0)  # the first look would be after a second
+        for _ in range(2):
+            found = await model.batches.submit(rows(1), 1.0)  # the first look of a submission would be after a second
+            assert isinstance(found, Failure) and surely_not_made(found) and passes(found)
+            assert (found.kind, found.sent, found.may_be_billed) == (K.THROTTLED, False, False)
+            assert "still works on the file" in found.message
+        filing.looks[:1] = []
+        assert await model.batches.submit(rows(1), 1.0) == "b1"
         await model.close()
-    assert isinstance(found, Failure) and surely_not_made(found) and passes(found)
-    assert (found.kind, found.sent, found.may_be_billed) == (K.TRANSIENT, False, False)
-    assert "not done with the file" in found.message
-    assert [each.method for each in server.asked] == ["POST", *(["POST"] if not status else []), "DELETE"]
+    uploads = [each for each in server.asked if each.method == "POST" and each.target.endswith("/files")]
+    assert len(uploads) == 1 and "DELETE" not in [each.method for each in server.asked]
+
+
+async def test_a_file_that_is_gone_when_its_rows_are_submitted_again_is_uploaded_anew() -> None:
+    filing = Filing("azure", "pending", [404])
+    with served(filing) as server:
+        model = client("azure", server.url)
+        assert isinstance(await model.batches.submit(rows(1), 1.0), Failure)
+        filing.status = "processed"
+        assert await model.batches.submit(rows(1), 1.0) == "b1"
+        await model.close()
+    assert [each.method for each in server.asked] == ["POST", "GET", "POST", "POST"]
+
+
+async def test_files_that_nobody_waits_for_any_more_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_batches, "UNREADY_MAX", 2)
+    with served(Filing("azure", "pending", [])) as server:
+        model = client("azure", server.url)
+        for count in range(1, 5):
+            assert isinstance(await model.batches.submit(rows(count), 1.0), Failure)
+        assert [each.method for each in server.asked].count("DELETE") == 2
+        await model.close()
+        assert [each.method for each in server.asked].count("DELETE") == 4
 
 
 async def test_the_upload_of_gemini_stays_at_its_address_and_its_key_in_its_header() -> None:
