@@ -24,6 +24,7 @@ from actors.jobs.spec import JobSpec, who, whole
 from actors.jobs.summary import UNREADABLE, counted
 from actors.journal.journal import JobHeld, StateFolder
 from actors.limits.budgets import books_of
+from actors.limits.set_budgets import refuse_lost
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.maintenance.kept_results import OVERWRITES, refuse_losing
 from actors.observability.logs.ray_actor_logs import shown
@@ -238,14 +239,16 @@ class Session:
         return structured_lanes(found) if before is None or before.structured_lanes else ()
 
     def _refuse_unpriced(self, terms: JobTerms, cluster: str) -> None:
-        """Raise ``SetupError`` if a budget covers the job and no price is known. A cluster checks its own budgets
-        itself."""
+        """Raise ``SetupError`` if a budget covers the job and no price is known, and ``StoreError`` if that budget is
+        gone. A cluster checks its own budgets itself."""
         shared = terms.places.get(PLACE, "")
         if shared:
             accounts_at(shared).prepare()
         if terms.labels and (shared or cluster in ("inline", "local")):
-            books = books_of(self.folder, shared)
-            for budget in covering(books.read().values(), terms.labels):
+            there = books_of(self.folder, shared).read()
+            if not shared:
+                refuse_lost(self.folder, there, terms.labels)
+            for budget in covering(there.values(), terms.labels):
                 if text := unpriced(terms, budget.name):
                     raise SetupError(text)
                 self.note = as_if_paid(terms, f"the budget {budget.name}") or self.note

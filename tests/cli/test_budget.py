@@ -47,6 +47,46 @@ def test_a_budget_is_set_listed_raised_and_removed(cortex):
     assert _listed(cortex("budget", "--json")) == []
 
 
+def _gone() -> None:
+    """Remove the budgets as a whole, as whoever tidies a folder does."""
+    for path in _folder().path.glob("budgets.sqlite*"):
+        path.unlink()
+
+
+def test_budgets_that_are_removed_as_a_whole_are_told_before_anything_is_asked(cortex):
+    """Their checksums are gone with them, and no label would be bounded any more."""
+    assert cortex("budget", "team=search", "--max-cost-per-day", "200", "--max-cost-per-month", "3000").code == 0
+    assert cortex("budget", "team=ads", "--max-cost-per-day", "9").code == 0
+    requests(Path("in.jsonl"), 3)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *PRICED)
+    assert cortex(*job, *LABEL, "--max-cost", "1").code == 0
+    _gone()
+    line = cortex(*job, *LABEL, "--fresh", "--overwrite").said()[-1]
+    assert line.startswith("the budget team=search a day was set in ") and "`cortex budget team=search --remove`" in line
+    other = ("batch", "in.jsonl", "-o", "other.jsonl", "--job", "other", *PRICED, "--label", "team=sales")
+    assert cortex(*other).code == 0, "a job that none of them covers goes on"
+    listed = cortex("budget")
+    assert listed.code == 1 and len([text for text in listed.said() if " is gone: restore" in text]) == 3
+    assert cortex("budget", "team=search", "--max-cost-per-day", "100").code == 0
+    assert "the budget team=search a month was set in " in cortex(*job, *LABEL, "--fresh", "--overwrite").said()[-1]
+    removed = cortex("budget", "team=search", "--remove").said()
+    assert removed == ["team=search a day: removed, it was $100.00", "team=search a month: removed, it was gone"]
+    assert cortex(*job, *LABEL, "--fresh", "--overwrite").code == 0
+    assert cortex("budget", "team=ads", "--remove").said() == ["team=ads a day: removed, it was gone"]
+    assert cortex("budget").code == 0
+    cortex("budget", "team=ads", "--remove").refused("no budget of team=ads is set")
+
+
+def test_a_budget_whose_value_has_words_is_known_by_its_whole_name(cortex):
+    assert cortex("budget", "team=a a day", "--max-cost-per-day", "2").code == 0
+    _gone()
+    requests(Path("in.jsonl"), 1)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", *PRICED)
+    assert cortex(*job, "--label", "team=a").code == 0
+    assert "the budget team=a a day a day was set" in cortex(*job, "--label", "team=a a day", "--job", "b", "--overwrite").err
+    assert cortex("budget", "team=a a day", "--remove").code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -11,7 +11,7 @@ import msgspec
 
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.settings import folder_of, named_folder, shared_at, shared_cluster
-from actors.cli.options.errors import COMPLETE, print_error
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
 from actors.common.text_table import bounded_line
@@ -21,6 +21,7 @@ from actors.jobs.limit_options import bounded
 from actors.jobs.option_parsing import label
 from actors.jobs.spec import who
 from actors.journal.journal import StateFolder
+from actors.limits import set_budgets
 from actors.limits.budgets import books_of, opened
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.ports.runtime import Peer
@@ -44,13 +45,24 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
         return asyncio.run(_in_cluster(cluster, found, caps, remove, options))
     shared = shared_at(options).get(PLACE, "")
     books = books_of(named_folder(options), shared)
+    there = books.read()
+    lost = [] if shared else set_budgets.lost(named_folder(options), there)
     if not caps and not remove:
-        return _listed(books.read(), found, options, shared or named_folder(options).address)
+        code = _listed(there, found, options, shared or named_folder(options).address)
+        for name in lost:
+            print_error(set_budgets.lost_words(named_folder(options), name))
+        return FAILED if lost else code
     assert found is not None
-    before = _of_label(books.read(), found)
+    before = _of_label(there, found)
     if remove:
-        for name in _removed(before, found):
+        gone = [name for name in lost if name.rpartition(" a ")[0] == "=".join(found)]
+        names = _removed(before, found) if before or not gone else []
+        if not shared:  # first: a budget that is there and not noted is no fault
+            set_budgets.note(named_folder(options), removed=[*names, *gone])
+        for name in names:
             books.remove(name)
+        for name in gone:
+            print_error(f"{name}: removed, it was gone")
         return COMPLETE
     folder = folder_of(options)
     if shared:
@@ -58,6 +70,8 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
     for period, cap_nusd in caps.items():
         now = _made(folder, found, period, cap_nusd)
         books.put(now)
+        if not shared:
+            set_budgets.note(folder, added=[now.name])
         whose = f"clusters that share {shared}" if shared else f"jobs of {folder.address}"
         _change_text(before, books.read()[now.name], whose)
     return COMPLETE
