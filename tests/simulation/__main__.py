@@ -1,7 +1,7 @@
 """``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: run N seeds on ``--cores``.
 
-``SEED --shrink``: the shortest script that fails like the seed; ``--script FILE``: replay its JSON. ``--faults [NAME...]``:
-run 2,000 seeds from ``--first`` until each planted fault is found.
+``SEED --shrink``: the shortest script that fails like the seed; ``--script FILE``: replay its JSON. ``--faults
+[NAME...]``: run 2,000 seeds from ``--first`` until each planted fault is found.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ class GoalsWatch(Observer):
             if k.terms.program.endswith(":Elector"):
                 self._winners(record.name, out)
         elif k.terms.limits.max_failed is not None:
+            if any(type(event) is events.Resumed for batch in turn.batches for event in batch):
+                self._rows[record.name].over = False  # rows that were under way may have brought the share below the rule
             self._failures(record.name, k, k.terms.limits.max_failed, out)
 
     # -- joins ---------------------------------------------------------------------------------------------------------
