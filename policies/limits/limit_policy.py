@@ -90,7 +90,7 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     calm_s: float = 10.0
     """Seconds without a refusal after which a pool far below what it sustained climbs."""
     proven_calm_s: float = 5.0
-    """The same where the pool is below the least refill that earlier calls prove."""
+    """The same where the pool is below the least refill by earlier calls."""
     block_calls: int = 4
     """Calls of a block at least: a block of fewer says nothing of demand."""
     block_calls_max: int = 60

@@ -176,9 +176,10 @@ def lasting(policy: LimitPolicy, charged: int, elapsed_s: float) -> float:
 
 
 def certain(strays: Strays) -> float:
-    """Return the least refill that calls before the refusals prove, in requests per second (`lasting`).
+    """Return the least refill by the calls before the refusals, in requests per second (`lasting`).
 
-    0 if `sustained` is no such bound, since it was measured: a limit may be lower by now.
+    So much is refilled if the limit is a bucket of a minute at most, and is still what it was. 0 if `sustained` is no
+    such bound, since it was measured: a limit may be lower by now.
     """
     return 0.0 if strays.known else strays.sustained
 
