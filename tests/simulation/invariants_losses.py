@@ -62,7 +62,7 @@ class LossesWatch(Observer):
             self._known[job].add(text)
         if question != call.hash:
             self._watch.say(f"{job}: goal {call.goal} asks {text!r} and takes in the reply to another question")
-        elif self._has_one(text) and answer.body != reply(said(text)).body:
+        elif self._has_one(text) and not self._world.provider.odd(text) and answer.body != reply(said(text)).body:
             self._watch.say(f"{job}: {text!r} is answered by {answer.body!r}")
 
     def _has_one(self, text: str) -> bool:
