@@ -61,7 +61,7 @@ def tracked(far: Any, k: State) -> tuple[submissions.SubmissionTracker, list[eve
     put: list[events.Event] = []
     job_s = k.at_s
     return submissions.SubmissionTracker(
-        "j", far, lambda: k, put.extend, lambda: ("branch:0",), lambda: job_s + far.steady_s()  # type: ignore[arg-type]
+        "j", far, lambda: k, put.extend, lambda: {"branch:0": "branch:0.1"}, lambda: job_s + far.steady_s()  # type: ignore[arg-type]
     ), put
 
 

@@ -179,7 +179,7 @@ async def test_results_that_come_short_are_read_again(tmp_path: Path, monkeypatc
 def test_results_are_accepted_only_by_the_channel_that_reads_them() -> None:
     """A message by the job's name may reach an earlier incarnation: had that accepted, all rows would be paid again."""
     k = out_there().k
-    tracker = submissions.SubmissionTracker("j", None, lambda: k, list, tuple, float)  # type: ignore[arg-type]
+    tracker = submissions.SubmissionTracker("j", None, lambda: k, list, dict, float)  # type: ignore[arg-type]
     ids = tracker._ids(k.submissions[1])
     blob = msgspec.msgpack.encode([(name, None, Failure(FailureKind.REJECTED, "no")) for name in ids])
     with pytest.raises(PeerUnavailable):
