@@ -66,7 +66,7 @@ class World:
         self.watch = Watch(self)
         self.disk = Disk(self.watch, lies=any(trouble.kind == "power_lost" for trouble in plan.troubles_at))
         self._power = plan.chance("power")
-        self.power_lost: Callable[[Callable[[], float]], None] = lambda draw: None
+        self.power_lost: Callable[[dict[str, int], Callable[[], float]], None] = lambda lost, draw: None
         """What else is done when a machine loses its power."""
         self.provider = Provider(self)
         self.account = Account(self, self.provider)
@@ -167,7 +167,7 @@ class World:
             self.tell(f"the last {count} commits of {name} are lost")
             if name != "replies":
                 self.watch.lost(name)
-        self.power_lost(draw)
+        self.power_lost(lost, draw)
 
     def replace(self, life: Life) -> None:
         """Start another actor of the same name while this life, wrongly thought dead, is only suspended."""

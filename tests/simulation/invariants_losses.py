@@ -12,6 +12,7 @@ from typing import Any
 
 from cortex.state import commands, events
 from cortex.values.reply import Reply
+from tests.simulation import cluster_world
 from tests.simulation.invariants import JobWatch, Observer, Watch
 from tests.simulation.loop import Life
 from tests.simulation.provider import ELECT, reply, said, spoken
@@ -47,6 +48,8 @@ class LossesWatch(Observer):
                     call = calls.get((event.goal, event.attempt))
                     if call is not None:
                         self._answered(record.name, call, event.hash, event.reply)
+                elif type(event) is events.AttemptFailed and not cluster_world.REPLIES_TOLD_APART:
+                    calls.pop((event.goal, event.attempt), None)  # perhaps that of a lost turn: K drops the reply then
                 elif type(event) is events.ReplyRecalled and event.reply is not None and event.goal in last:
                     self._answered(record.name, last[event.goal], event.hash, event.reply)
         for one in out:

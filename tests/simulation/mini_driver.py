@@ -28,9 +28,10 @@ PATIENCE = 100
 """Requests to a peer without an answer before the driver begins anew."""
 FOLDER = "/simulated"
 SHORT_FILES_KEPT = False
-"""Whether a results file with fewer rows than the journal records keeps these, unseen, as the present
-``actors.files.sinks.jsonl_sink.FileSink`` does. They may be rows of a retry that the journal has lost, in which rows stand
-elsewhere: set to True, worlds with retries end with rows that are twice in the file, and others that are missing."""
+"""Whether a results file with fewer rows than the journal records keeps these, unseen. The present
+``actors.files.sinks.results_recovery.held`` does so if the file ends within a row. They may be rows of a retry that the
+journal has lost, in which rows stand elsewhere: True, worlds with retries end with rows that are twice in the file, and
+others that are missing."""
 
 
 class Sink:

@@ -223,14 +223,13 @@ class Simulation:
         self.world.kill(life, gone=True)
         self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
 
-    def _power_lost(self, draw: Callable[[], float]) -> None:
-        """Lose the end of each results file too, and let users resume jobs whose end their journals have lost."""
+    def _power_lost(self, lost: dict[str, int], draw: Callable[[], float]) -> None:
+        """Lose the end of each results file too, and let users resume ended jobs whose files have lost something."""
         for job in self.plan.jobs:
-            sink, record = self.sinks[job.name], self.world.watch.job(job.name)
-            lost = int(draw() * 4)
-            if lost:
-                del sink.values[-lost:]
-            if sink.outcome and (lost or record.k is None or not record.k.outcome):
+            sink, rows = self.sinks[job.name], int(draw() * 4)
+            if rows:
+                del sink.values[-rows:]
+            if sink.outcome and (rows or lost.get(job.name)):
                 sink.outcome = ""
                 self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
 
