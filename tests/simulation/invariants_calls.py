@@ -299,11 +299,12 @@ class CallsWatch(Observer):
         less = not request.usage.unknown and request.usage.input_tokens < USAGE.input_tokens
         usage = request.usage if less else USAGE  # more is told with the reply
         books.billed_nusd += cost_nusd(self._prices[request.batched], usage)
-        committed = record.k.ledger.committed_nusd
+        committed, lost_nusd = record.k.ledger.committed_nusd, books.lost_nusd
         if record.k.shards:  # the parent learns the shards' costs a moment later
-            parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
-            committed = sum(part.ledger.committed_nusd for part in parts if part is not None)
-        if books.billed_nusd > committed + books.lost_nusd:
+            parts = [each for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
+            committed = sum(part.k.ledger.committed_nusd for part in parts if part.k is not None)
+            lost_nusd += sum(self._books[part.name].lost_nusd for part in parts)
+        if books.billed_nusd > committed + lost_nusd:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
 
 

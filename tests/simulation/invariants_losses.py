@@ -63,7 +63,8 @@ class LossesWatch(Observer):
         text, plan = spoken(call.body), self._plans.get(job)
         if plan is not None and plan.program == "batch" and not plan.retries and not self._world.plan.provider.shapes:
             self._known[job].add(text)
-        if question != call.hash:
+        rows = plan is not None and plan.program == "batch" and not cluster_world.REPLIES_TOLD_APART
+        if question != call.hash and not rows:  # a row may be answered by another of its routes
             self._watch.say(f"{job}: goal {call.goal} asks {text!r} and takes in the reply to another question")
         elif self._has_one(text) and not self._world.provider.odd(text) and answer.body != reply(said(text)).body:
             self._watch.say(f"{job}: {text!r} is answered by {answer.body!r}")

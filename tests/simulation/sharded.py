@@ -84,8 +84,9 @@ class ShardsDriver(SimDriver):
         await dealing.begin()
         await told()
         written_rows = facts["results_written"]
-        del sink.values[written_rows:]  # like a file, the sink is truncated to what the journal records
-        dealing.start_at(len(sink.values), written_rows, len(sink.values))
+        self._cut_back(written_rows, facts["checksum_written"])
+        if dealing.start_at(len(sink.values), written_rows, len(sink.values)) != len(sink.values):
+            sink.values.clear()
         work = [asyncio.create_task(gather())]
         work += [asyncio.create_task(dealing.feed(Rows(self._rows))), asyncio.create_task(self._look(told))]
         try:
