@@ -79,6 +79,8 @@ class World:
         self._spread = 0
         self.lived: dict[str, Life] = {}
         """Lives of all incarnations so far, by id."""
+        self._replaced: list[Life] = []
+        """Lives that were wrongly thought dead."""
         self._incarnations = 0
         self.deaths = 0
         self.notes = LocalNotes()
@@ -157,10 +159,10 @@ class World:
         """
         self.tell(f"{node.name} loses its power")
         node.up, node.boots, node.lost_s, node.up_s = False, node.boots + 1, self.loop.time(), -self.loop.time()
-        lives = {id(life): life for life in (*self.lives.values(), *self.lived.values())}
         everywhere = not REPLIES_TOLD_APART and any(job.program != "batch" for job in self.plan.jobs)
-        for life in [life for life in lives.values() if not life.dead and (everywhere or life.node is node)]:
-            life.at_death()
+        for life in [*self.lives.values(), *self._replaced]:
+            if not life.dead and (everywhere or life.node is node):
+                life.at_death()
         draw = self._power.random
         lost = self.disk.lose_power(lambda: int(draw() * CACHED_MAX ** depth) if depth > 0.2 else 0)
         for name, count in lost.items():
@@ -172,6 +174,7 @@ class World:
     def replace(self, life: Life) -> None:
         """Start another actor of the same name while this life, wrongly thought dead, is only suspended."""
         life.zombie = life.frozen = life.halted = True
+        self._replaced.append(life)
         self.tell(f"{life.name} is thought dead")
         self.watch.died(life)
         del self.lives[life.name]
