@@ -302,7 +302,7 @@ class Channel:
         which count until its next claim, or for as long as its lease may have lasted.
         """
         if not self.over:
-            self._lease.rejoin()
+            self._lease.again()
         return not (self._tasks and self._outcome)
 
     async def seal(self, results: int = -1) -> bool:

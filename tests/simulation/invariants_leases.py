@@ -465,7 +465,7 @@ class LeasesWatch(Observer):
         if request.batched or out is None or out.state != BreakerState.OPEN or cortex is None:
             return
         world = self._world
-        undisturbed = not (world.cut or world.plan.trouble or any(node.lag_s for node in world.nodes))
+        undisturbed = not (world.cut or world.plan.trouble or world.plan.endless or any(node.lag_s for node in world.nodes))
         halted = any(life.halted for life in world.lives.values())
         if not undisturbed or halted or self._loop.time() < out.opened_s + 0.05 + 2 * world.plan.hop_s:
             return  # a job that cannot learn of it uses its permits until its lease ends

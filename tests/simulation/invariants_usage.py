@@ -31,6 +31,12 @@ class UsageWatch(Observer):
         self._assumed_nusd: Counter[str] = Counter()
         """By job: least cost of the answers without readable usage."""
 
+    def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
+        """Forget a job, which is counted anew from the turns that are left."""
+        del self._assumed_nusd[record.name]
+        for key in [key for key in self._calls if key[0] == record.name]:
+            del self._calls[key]
+
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
         k = record.k

@@ -86,7 +86,6 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     12005828: a reading under way when a job was stopped was made by nobody when it was resumed.
     30460: a branch's answer was overtaken by that of its next process, and calls went to the dead one for ever.
     15003586, 15006915: the question to a worker that had died never ended, and its tool was waited for, for an hour.
-    15006105: nor did a claim to a scheduler that had died, and its successor did not hear of an open breaker meanwhile.
 
     In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
     good probes had closed it; it believed an earlier cortex or channel; and it expected a restarted cortex to know what

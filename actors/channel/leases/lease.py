@@ -134,8 +134,6 @@ class Lease:
         """Time at which each lane wanted something last, in a job of several lanes."""
         self._left = False
         self._changed = asyncio.Event()
-        self._waiting: asyncio.Timeout | None = None
-        """Wait for the answer to a claim."""
         self._sure = True
         """True if the last claim was answered. Until then it is not known which scheduler knows what is held."""
         self._early: list[Grant] = []
@@ -210,19 +208,8 @@ class Lease:
             self._changed.set()
 
     def again(self) -> None:
-        """Claim again."""
+        """Claim again: the scheduler was restarted."""
         self._changed.set()
-
-    def rejoin(self) -> None:
-        """Claim again from a restarted scheduler.
-
-        A claim that its predecessor has not answered is given up: on a real Ray a question to an actor that was killed
-        may never end (``actors.messaging.answer_bounds``), and the new scheduler would not learn what is held here.
-        """
-        self._changed.set()
-        if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
-            self._waiting = None
 
     def run_out(self) -> list[events.Event]:
         """Return the events that take back every permit if the lease has run out, for the end of the turn that begins
@@ -278,15 +265,12 @@ class Lease:
         claims = self._claims()
         self._sure, self._early = False, []
         try:
-            async with asyncio.timeout(None) as self._waiting:
-                blob = await self._cortex.ask("join", _encoder.encode(claims))
-        except (PeerUnavailable, PeerGone, TimeoutError):
+            blob = await self._cortex.ask("join", _encoder.encode(claims))
+        except (PeerUnavailable, PeerGone):
             return False
         except ValueError as error:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
             return False
-        finally:
-            self._waiting = None
         self._sure = True
         if claims.claims or claims.others:  # without claims the job draws on no pool, and holds nothing
             self._answered(_grants_decoder.decode(blob), asked_s)
