@@ -60,7 +60,7 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
             commands.start("batch", f"{job}.jsonl", "-o", f"{job}.out.jsonl", "--job", job, *PRICED) for job in "ab"
         ]
         first = await at_rest(0.01)
-        assert set(first["jobs"]) == {"a", "b"}
+        assert set(first["jobs"]) <= {"a", "b"}  # the first that begins may be lent all, if the other is slow to begin
         await runtime.kill_actor("cortex")
         await runtime.start_actor("cortex", "cortex", 2)
         await _said(commands, "budget", "team=search", "--max-cost-per-day", "0.02", "--cluster", address)
@@ -71,7 +71,7 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
             text, _ = await asyncio.to_thread(driver.communicate, timeout=90)
             assert driver.returncode == 0, text
         last = await budget()
-        assert all(last["jobs"][job] > first["jobs"][job] for job in "ab")
+        assert all(last["jobs"][job] > first["jobs"].get(job, 0.0) for job in "ab")
         reported = json.loads((await _said(commands, "budget", "--json", "--cluster", address)).splitlines()[-1])
         assert reported["budgets"][0]["max_cost_usd"] == 9
     finally:
