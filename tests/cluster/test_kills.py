@@ -27,7 +27,7 @@ PERMITS_LEAST = 1
 VICTIMS = ("driver", "branch", "channel", "cortex")
 TIMES = 5
 FAULTS = {
-    "overloaded": 0.02, "server_error": 0.015, "reset": 0.005, "truncated": 0.005, "wrong_content_type": 0.005,
+    "overloaded": 0.02, "server_error": 0.015, "reset": 0.005, "reset_late": 0.005, "wrong_content_type": 0.005,
 }  # fmt: skip
 """5 %: what a provider does on a bad day and a client may try as often as it likes. A reply that is cut is not among
 these: it may be paid for, so a row has at most two of them."""
