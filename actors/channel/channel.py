@@ -136,7 +136,7 @@ class Channel:
         """
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
-        self._journal = self._store.journal(self.job, create=opening is not None)
+        self._journal = journal = self._store.journal(self.job, create=opening is not None)
         idle_s = self._journal.idle_s()
         self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
@@ -162,7 +162,7 @@ class Channel:
             (self._journal.meta("limits") or b"").decode(), times(self._folder),
         )  # fmt: skip
         self._shards = ShardLink(self._put, lambda: self._k, self._tool_runs, self._lease)
-        batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
+        batch, anew = resuming_batch(k, opening, journal.epoch, held, journal.account(journal.seq), self._clock.now_s())
         if k is not None and not anew and (text := differs(k, self._program)):
             raise StoreError(
                 f"job {self.job}: {text}. Revert the change, or start a new job with another --job: "

@@ -8,6 +8,7 @@ import msgspec
 
 from actors.common.errors import UserError
 from actors.common.process_owner import Owner
+from actors.common.units import clock
 from actors.programs import loader
 from actors.programs.released import fingerprint_then
 from cortex.goals.result_list import may_reopen
@@ -15,8 +16,10 @@ from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
 from cortex.state.program import params_of
 from cortex.state.state import State
+from cortex.values.batch_record import SubmissionStatus
 from cortex.values.ledger import EARLIER, Ledger
 from cortex.values.limits import JobTerms
+from policies.estimates.batching import absent
 from policies.failures.failure import Failure, FailureKind
 
 CHILD = "child"
@@ -85,13 +88,13 @@ def asked(terms: JobTerms) -> dict[str, tuple[str, str]]:
 
 def resuming_batch(
     k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
-    account: bytes = b"",
+    account: bytes = b"", now_s: float = 0.0,
 ) -> tuple[list[events.Event], bool]:  # fmt: skip
     """Return the first events of a new incarnation, and whether K begins anew. Raises ``UserError`` if the run must
     wait.
 
     ``account``: totals of the job in its journal. K, replayed with a changed program, knows only those of the calls
-    that the changed program would make too.
+    that the changed program would make too. ``now_s``: the job's time, if it is later than K's.
     """
     blob = account or (encode_account(k) if k is not None else b"")
     known = decode_account(blob) if blob else None
@@ -116,6 +119,7 @@ def resuming_batch(
             if held and (k.terms.fallbacks, k.terms.peers) != (now.fallbacks, now.peers):
                 raise UserError("calls of its last run are still in flight: change fallbacks when they have ended")
             batch.append(_set(now, opening.who))
+        _refuse_to_guess(k, opening, max(now_s, k.at_s))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
         if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
@@ -164,6 +168,21 @@ def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
         raise UserError(f"{there}, and its program, parameters, release or model have changed: {ways}")
     if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
         raise UserError(f"{there}: keep --via unchanged until their results have been collected")
+
+
+def _refuse_to_guess(k: State, opening: Opening, now_s: float) -> None:
+    """Raise ``UserError`` if a person says that there is no batch while the request for it may still be on its way: its
+    rows would be sent, and paid, again."""
+    for number, name in opening.decided:
+        made = k.submissions.get(number)
+        if made is None or name or made.name or made.stand == SubmissionStatus.RESTING:
+            continue
+        if not absent(made.settled_at_s, now_s):
+            until = clock(made.settled_at_s + k.ahead_s)
+            raise UserError(
+                f"submission {number} of {k.terms.job} may still arrive at the provider until {until}: say then that "
+                "it was not submitted, or resume without that, and the job looks for it"
+            )
 
 
 def _decided(number: int, name: str, who: str) -> events.Event:

@@ -12,6 +12,7 @@ from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.batch_record import SubmissionStatus
+from policies.estimates.batching import absent
 from tests.simulation.batches import Batch
 from tests.simulation.invariants import JobWatch, Observer, Watch, awake
 from tests.simulation.loop import Life
@@ -169,7 +170,8 @@ class BatchesWatch(Observer):
 def asking(world: Any, job: str) -> tuple[tuple[int, str], ...]:
     """Return the user's decision about each undecidable submission: (number, name of its batch).
 
-    The name is empty if there is no batch, or if its results cannot be read.
+    The name is empty if there is no batch, or if its results cannot be read. As ``cortex resume`` demands, nobody says
+    that there is none while the request may still arrive.
     """
     record = world.watch.jobs.get(job)
     k = record.k if record is not None else None
@@ -180,5 +182,7 @@ def asking(world: Any, job: str) -> tuple[tuple[int, str], ...]:
         if made.stand == SubmissionStatus.ASKING:
             ids = [custom_id(k, k.flights[key]) for key in made.keys if key in k.flights]
             name = next((names[one] for one in ids if one in names), "")
+            if not name and not made.name and not absent(made.settled_at_s, k.at_s):
+                continue
             found.append((made.number, "" if made.name and world.account.all[name].unreadable else name))
     return tuple(found)

@@ -25,7 +25,7 @@ FAILED_ONCE = [
     811388, 815631, 816304, 817300, 817516, 1300193, 1600354, 1800662,
     2004705, 2007871, 2011007, 2013043, 3004483, 3005551, 5001481, 5001915,
     7011749, 7013599, 7014846, 8001212, 9011890, 9015946, 9020160, 10001636, 10003557, 10007238,
-    11001002, 11026446, 12000875, 12005828, 30460, 15003586, 15006105, 15006915, 15000178, 15000615,
+    11001002, 11026446, 12000875, 12005828, 30460, 15003586, 15006105, 15006915, 15000178, 15000615, 15032534,
 ]  # fmt: skip
 
 
@@ -86,6 +86,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     12005828: a reading under way when a job was stopped was made by nobody when it was resumed.
     30460: a branch's answer was overtaken by that of its next process, and calls went to the dead one for ever.
     15003586, 15006915: the question to a worker that had died never ended, and its tool was waited for, for an hour.
+    15032534: a person was asked what became of a batch, and believed that there was none, while its request was pending.
 
     In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
     good probes had closed it; it believed an earlier cortex or channel; and it expected a restarted cortex to know what

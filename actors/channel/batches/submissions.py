@@ -37,7 +37,7 @@ from policies.estimates.batching import (
     absent,
     results_expired,
 )
-from policies.failures.failure import Failure, FailureKind
+from policies.failures.failure import RULES, Failure, FailureKind
 
 _log = logging.getLogger("cortex.batches")
 
@@ -282,17 +282,18 @@ class SubmissionTracker:
         while (made := self._state().submissions.get(number)) is not None:
             listed_at_s = self._now_s()
             not_before_s = made.marker_at_s - A_DAY_S if made.marker_at_s else 0.0  # the provider's clock, never ours
+            settled = absent(made.settled_at_s, listed_at_s)
+            found: events.Event | None = None
             reply = await self._orders.ask(made.route, batch_executor.ListOrder(made.marker, not_before_s))
             if reply is not None and reply.failure is None:
                 found, early = await self._among(made, reply, strangers)
-                if found is None and not early and absent(made.settled_at_s, listed_at_s):
+                if found is None and not early and settled:
                     never = Failure(FailureKind.LOST, "the provider never received the batch", sent=False)
                     found = events.SubmissionRejected(number, made.failure or never)
-                if found is not None:
-                    self._put([found])
-                    return
             elif reply is not None and reply.failure is not None and not passes(reply.failure):
-                self._put([events.SubmissionUnreadable(number, reply.failure)])
+                found = events.SubmissionUnreadable(number, reply.failure)
+            if found is not None and (settled or not _asks(found)):
+                self._put([found])
                 return
             self._note(number, reply)
             await self._orders.pause(looks, reply)
@@ -307,7 +308,7 @@ class SubmissionTracker:
         sizes = (len(made.keys), UNKNOWN_REQUESTS)
         alike = [each for each in reply.statuses if each.requests in sizes and each.name not in known]
         ids = self._ids(made)
-        early = False
+        early, why = False, ""
         for each in alike:
             if each.first_id:  # the provider keeps what was said of the batch: its results need not be awaited
                 if each.first_id in ids:
@@ -322,13 +323,14 @@ class SubmissionTracker:
             if first is None or (first.failure is not None and passes(first.failure)):
                 early = True
             elif first.failure is not None or not first.name:
-                why = first.failure.message if first.failure is not None else "they are empty"
-                why = f"batch {each.name} may be it, and its results cannot be read: {why}"
-                return events.SubmissionUnreadable(made.number, Failure(FailureKind.REJECTED, why)), False
+                cause = first.failure.message if first.failure is not None else "they are empty"
+                why = why or f"batch {each.name} may be it, and its results cannot be read: {cause}"
             elif first.name in ids:
                 return events.SubmissionAccepted(made.number, each.name), False
             else:
                 strangers.add(each.name)
+        if why and not early:  # each of the others is somebody else's
+            return events.SubmissionUnreadable(made.number, Failure(FailureKind.REJECTED, why)), False
         return None, early
 
     async def _collect(self, number: int) -> None:
@@ -406,6 +408,13 @@ class SubmissionTracker:
             self._put([events.SubmissionUnreadable(number, failure)])
         else:
             raise error
+
+
+def _asks(found: events.Event) -> bool:
+    """Return whether a person is to say what became of a submission. Nobody can tell before no request is pending: who
+    sees no batch says that there is none, and its rows are sent again while the request may still arrive.
+    """
+    return type(found) is events.SubmissionUnreadable and RULES[found.failure.kind].again != "hold"
 
 
 def _gone(made: Submission, failure: Failure, now_s: float) -> events.Event:

@@ -1,19 +1,26 @@
-"""Deadlines of message batches between machines whose clocks differ, by minutes or by years: none is compared."""
+"""Deadlines of message batches between machines whose clocks differ, by minutes or by years: none is compared.
+
+And before the last moment at which a request may be pending, nobody is asked, or believed, that there is no batch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from actors.branch import batch_executor
 from actors.channel.batches import submissions
+from actors.common.errors import UserError
+from actors.common.process_owner import this_owner
+from actors.jobs.opening import Opening, resuming_batch
 from actors.ports.message_batches import BatchStatus
 from actors.ports.runtime import PeerUnavailable
 from cortex.state import commands, events
 from cortex.state.state import State
-from policies.failures.failure import FailureKind
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.virtual_clock import virtually
 from tests.unit.cortex.loop.test_batch_submissions import keys, stage
 
@@ -146,3 +153,80 @@ def test_an_intent_tells_when_the_newest_batch_was_created_by_the_clock_of_its_p
         assert put == [events.SubmissionIntended(2, 0, tuple(calls), "b7", 1.7e9 + 5)]
 
     virtually(play())
+
+
+class Orphaned(Far):
+    """Branch whose predecessor was suspended while it handed a batch over, and has not died: it goes on, later.
+
+    ``lies``: what keeps the list, or the results of another batch in it, from being read.
+    """
+
+    def __init__(self, lies: str, arrives_s: float) -> None:
+        super().__init__(0.0, 0.0)
+        self.lies, self.arrives_s = lies, arrives_s
+        self.now_s = self.steady_s
+
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
+        if self.lies == "list":
+            return Failure(FailureKind.REJECTED, "this key may not list", 403)
+        if self.lies == "account":
+            return Failure(FailureKind.BLOCKED, "Your credit balance is too low", 400)
+        mine = BatchStatus("b8", True, 3, 1.7e9 + 6, "")
+        other = BatchStatus("b7", True, 3, 1.7e9 + 5, "")
+        return [other, mine] if self.steady_s() >= self.arrives_s else [other]
+
+    async def results(self, name: str) -> AsyncIterator[tuple[str, Any]]:
+        yield ("", Failure(FailureKind.REJECTED, "results are gone", 404)) if name == "b7" else (self.first_id, None)
+
+
+def searched(lies: str, arrives_s: float) -> tuple[list[events.Event], float]:
+    """Return what the search for a lost batch ends with, and after how many seconds."""
+
+    async def play() -> tuple[list[events.Event], float]:
+        far, (k, _) = Orphaned(lies, arrives_s), intended()
+        tracker, put = tracked(far, k)
+        far.first_id = next(iter(tracker._ids(k.submissions[1])))
+        await tracker._find(1)
+        return put, far.steady_s()
+
+    return virtually(play())
+
+
+def test_a_batch_that_arrives_late_is_found_though_another_one_cannot_be_read() -> None:
+    """Seed 15032534: a person was asked at once, saw no batch, and said so; its row was paid once more."""
+    put, after_s = searched("results", TIMEOUT_S - 1)
+    assert put == [events.SubmissionAccepted(1, "b8")] and after_s >= TIMEOUT_S - 1
+
+
+@pytest.mark.parametrize("lies", ["results", "list"])
+def test_a_person_is_asked_once_no_request_can_be_pending(lies: str) -> None:
+    k, _ = intended()
+    [event], after_s = searched(lies, float("inf"))
+    assert isinstance(event, events.SubmissionUnreadable)
+    assert after_s >= k.submissions[1].settled_at_s - k.at_s
+
+
+def test_a_blocked_account_is_told_at_once() -> None:
+    """It asks nobody what became of the batch."""
+    [event], after_s = searched("account", float("inf"))
+    assert isinstance(event, events.SubmissionUnreadable) and event.failure.kind is FailureKind.BLOCKED
+    assert after_s == 0.0
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_nobody_is_believed_that_there_is_no_batch_while_it_may_still_arrive(asks: bool) -> None:
+    k, _ = intended()
+    made = k.submissions[1]
+    made.stand = submissions.SubmissionStatus.ASKING if asks else submissions.SubmissionStatus.DOUBTED
+
+    def said(name: str, now_s: float) -> list[type]:
+        opening = Opening(terms=k.terms, owner=this_owner("inline"), who="ann", decided=((1, name),))
+        return [type(event) for event in resuming_batch(k, opening, 2, (), b"", now_s)[0]]
+
+    for now_s in (0.0, made.settled_at_s - 1.0):
+        with pytest.raises(UserError, match="submission 1 of j may still arrive at the provider until "):
+            said("", now_s)
+    assert events.SubmissionRejected in said("", made.settled_at_s)
+    assert events.SubmissionAccepted in said("b8", 0.0)
+    made.name = "b7"  # it has arrived
+    assert events.SubmissionRejected in said("", 0.0)
