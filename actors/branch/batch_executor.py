@@ -7,6 +7,7 @@ however large the batch is. Results that were not delivered can be read again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ LINES_MORE = 1_000
 """Results beyond the number of requests with which a batch is read on: a provider may tell some twice."""
 MESSAGE_BYTES_MAX = 90_000
 """Bytes of results in one message, about."""
+OVERTIME_S = 0.5
+"""Seconds for which a submission may pass its deadline, so that a client can tell what its own timeout means: far less
+than ``settle_s``, after which the batch is believed not to exist."""
 
 
 ALL_ROWS = 1 << 40
@@ -219,7 +223,11 @@ async def _submitted(order: SubmitOrder, batches: MessageBatches, now_s: float) 
     left_s = order.until_s - now_s
     if left_s <= 0:  # of a kind for which the calls are asked anew: no try of the submission is used up
         return OrderReply(Failure(FailureKind.LOST, "the order to submit came too late", sent=False))
-    found = await batches.submit(order.rows, left_s)
+    try:
+        async with asyncio.timeout(left_s + OVERTIME_S):  # a client may send several requests, each of them for as long
+            found = await batches.submit(order.rows, left_s)
+    except TimeoutError:
+        found = Failure(FailureKind.TIMED_OUT, f"the batch was not submitted within {left_s:.0f} s")
     return OrderReply(found) if isinstance(found, Failure) else OrderReply(name=found)
 
 

@@ -111,6 +111,30 @@ def test_an_order_to_submit_that_came_too_late_uses_up_no_try() -> None:
     virtually(play())
 
 
+def test_a_submission_of_several_requests_ends_at_its_deadline_too() -> None:
+    """A key that is refused at the last moment has the request sent again, an upload is followed by another request:
+    each had the whole time, and after a crash of the channel the batch was made when its rows had been asked again."""
+
+    class Slow(Far):
+        async def submit(self, rows: Any, timeout_s: float) -> str:
+            await asyncio.sleep(timeout_s - 1.0)
+            await asyncio.sleep(timeout_s - 1.0)
+            return await super().submit(rows, timeout_s)
+
+    async def play() -> None:
+        far, (k, calls) = Slow(0.0, 0.0), intended()
+        tracker, put = tracked(far, k)
+        tracker._bodies[1] = calls
+        await tracker._submit(1)
+        assert TIMEOUT_S <= far.steady_s() <= TIMEOUT_S + batch_executor.OVERTIME_S
+        await asyncio.sleep(3 * TIMEOUT_S)
+        assert far.submitted_s == []
+        [event] = put
+        assert isinstance(event, events.SubmissionUncertain) and event.failure.kind is FailureKind.TIMED_OUT
+
+    virtually(play())
+
+
 def test_a_branch_that_took_the_place_of_the_one_that_told_its_clock_submits_nothing() -> None:
     async def play() -> None:
         far, (k, calls) = Far(A_YEAR_S, 0.0, later="branch:0.2"), intended()
