@@ -139,7 +139,8 @@ def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
     if made is None or made.stand != SubmissionStatus.INTENDED:
         return
     made.stand, made.failure = SubmissionStatus.DOUBTED, event.failure
-    made.settled_at_s = k.at_s + k.terms.limits.batching.settle_s
+    settles_s = k.at_s + k.terms.limits.batching.settle_s
+    made.settled_at_s = min(made.settled_at_s, settles_s)  # a branch that hung is noticed long after the deadline
     out.append(commands.FindSubmission(made.number))
 
 

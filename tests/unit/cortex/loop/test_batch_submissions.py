@@ -175,6 +175,16 @@ def test_while_it_is_undecided_nothing_is_submitted_again() -> None:
     assert made.turn(events.SubmissionAccepted(1, "b7")) == [commands.CollectResults(1)]
 
 
+@pytest.mark.parametrize("late_s", [0.0, 290.0, 350.0, 1_000.0])
+def test_a_branch_that_hung_makes_no_submission_settle_later(late_s: float) -> None:
+    """It was noticed minutes after the deadline, and the search for the batch went on for longer than it could matter."""
+    made = stage()
+    made.turn(events.SubmissionIntended(1, 0, keys(made)))
+    intended_at_s = made.k.at_s
+    made.turn(events.SubmissionUncertain(1, failure("transient")), at_s=intended_at_s + late_s)
+    assert made.k.submissions[1].settled_at_s == intended_at_s + min(late_s + 60, 360)
+
+
 def test_what_surely_never_arrived_goes_again_as_it_is() -> None:
     """The channel lives and has the bodies."""
     made = stage()
