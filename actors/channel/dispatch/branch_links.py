@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
@@ -23,6 +24,8 @@ otherwise a branch that has fallen silent would soon have all of them."""
 TOGETHER_MAX = 256
 """Calls given to one branch in a row: as many as a message takes. A message costs as much as forty calls in it."""
 
+LATE_S = 1.0
+"""Seconds for the answer that a branch has sent before it ended: results may come along with it."""
 CALL_BYTES = 160
 """Bytes of an encoded call without its body, about."""
 
@@ -54,6 +57,7 @@ class BranchLink:
         "seen",
         "unacknowledged",
         "up",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -84,6 +88,8 @@ class BranchLink:
         """Last messages whose results are on disk (``on_disk``), of which the branch was told (``acknowledged``), and
         of which it was to be told when this was last looked at (``pending_ack``)."""
         self.carrying = False
+        self.waiting: asyncio.Timeout | None = None
+        """Wait for the answer to the message that is being sent."""
         self.level = -1
         self.beaten = self.audited = 0
         """Beats at which the branch was last asked for a sign of life, and for the calls that it holds."""
@@ -117,6 +123,13 @@ class BranchLink:
             for key in some:
                 del queue[key]
         return of_calls(blob, calls), list(some)
+
+    def stop_waiting(self) -> None:
+        """Wait no longer than ``LATE_S`` for an answer of the process that was asked: it has ended."""
+        if self.waiting is not None and not self.waiting.expired():
+            until_s, ends_s = asyncio.get_running_loop().time() + LATE_S, self.waiting.when()
+            if ends_s is not None and until_s < ends_s:
+                self.waiting.reschedule(until_s)
 
     def put_back(self, keys: list[int]) -> None:
         """Queue again, before all others, the calls of a message that was not taken, as far as they are still out."""

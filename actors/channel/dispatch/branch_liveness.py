@@ -43,6 +43,7 @@ class BranchLiveness:
         if incarnation == earlier or earlier != asked or incarnation in link.past:
             return
         link.incarnation = incarnation
+        link.stop_waiting()
         if earlier:
             link.past.add(earlier)
             self.declare_lost(link, list(link.out), "its branch died")

@@ -297,14 +297,15 @@ class Dispatch:
                 if link.near:  # the branch of this process answers or is gone: no timer is needed
                     answer = await link.peer.ask("work", *args)
                 else:
-                    async with asyncio.timeout(ANSWER_S):
-                        answer = await link.peer.ask("work", *args)
+                    answer = await self._waited_for(link, args)
                 text = self._piggyback.take_answer(link, number, answer)
                 break
             except PeerGone:
                 await self._gone(link, meant_for)
                 return
             except (PeerUnavailable, TimeoutError):
+                if link.incarnation != meant_for:
+                    return  # it has ended, as was found out meanwhile: its successor may be up
                 doubtful = bool(meant_for)  # a message for no incarnation is taken by none
                 self._liveness.down(link)
                 await self._inquire(link)
@@ -321,6 +322,15 @@ class Dispatch:
             self._liveness.leave(link)
         else:
             self._liveness.renewed(link, meant_for, text)
+
+    async def _waited_for(self, link: BranchLink, args: tuple[Any, ...]) -> Any:
+        """Send a message, and wait for its answer until the process that is asked is known to have ended. The calls
+        behind it would wait as well: a call to a killed actor may never end."""
+        try:
+            async with asyncio.timeout(ANSWER_S) as link.waiting:
+                return await link.peer.ask("work", *args)
+        finally:
+            link.waiting = None
 
     # -- signs of life ---------------------------------------------------------------------------------------------
 

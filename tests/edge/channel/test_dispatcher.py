@@ -11,10 +11,11 @@ import pytest
 
 from actors.branch.branch import DRAINING
 from actors.channel.dispatch import dispatcher
-from actors.channel.dispatch.branch_links import TOGETHER_MAX, BranchLink, BranchLinks
-from actors.channel.dispatch.dispatcher import AUDIT_BEATS, BEAT_S, Dispatch
+from actors.channel.dispatch.branch_links import LATE_S, TOGETHER_MAX, BranchLink, BranchLinks
+from actors.channel.dispatch.dispatcher import ANSWER_S, AUDIT_BEATS, BEAT_S, Dispatch
 from actors.messaging.inbox import InboxEntry
 from actors.ports.runtime import PeerGone, PeerUnavailable
+from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from cortex.values.limits import Limits
@@ -219,6 +220,61 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
     await dispatch.close(forget=False)
+
+
+@pytest.mark.parametrize("noticed", ["by its successor", "by the cluster"])
+def test_calls_behind_a_message_that_a_dead_branch_never_answers_go_to_its_successor(noticed: str) -> None:
+    """They would wait until the message is given up: beyond the deadline of their job."""
+
+    async def played() -> float:
+        branch = FakeBranch("a")
+        scene = Scene(branch)
+        dispatch = await scene.meet()
+        branch.gone = asyncio.Event()
+        dispatch.send([call(1)])
+        await asyncio.sleep(0.001)
+        scene.runtime.dead.add(branch.incarnation)
+        branch.die()
+        branch.silent = noticed == "by the cluster"
+        await until(lambda: bool(scene.lost))
+        branch.gone, branch.silent = None, False
+        dispatch.send([call(2)])
+        async with asyncio.timeout(ANSWER_S + 5):
+            while not branch.taken:  # noqa: ASYNC110 - the fake has no event to wait for
+                await asyncio.sleep(0.001)
+        assert [each.goal for each in scene.lost] == [1] and branch.taken == [(2, 2)]
+        await dispatch.close(forget=False)
+        return asyncio.get_running_loop().time()
+
+    assert virtually(played()) < 2 * LATE_S
+
+
+def test_results_that_a_branch_has_sent_before_it_ended_arrive() -> None:
+    """The news of its end may overtake them."""
+
+    async def played() -> None:
+        branch = FakeBranch("a")
+        scene = Scene(branch)
+        dispatch = await scene.meet()
+        await until(lambda: not any(link.carrying for link in dispatch._links))
+        real, came = branch.ask, codec.encode_batch([events.GivenBack(1, "0", 1)])
+
+        async def ask(method: str, *args: Any) -> Any:
+            answer = await real(method, *args)
+            if method == "work":
+                branch.die()
+                await asyncio.sleep(LATE_S / 2)
+                return answer, came
+            return answer
+
+        branch.ask = ask  # type: ignore[method-assign]
+        dispatch.send([call(1)])
+        await until(lambda: bool(scene.lost))
+        assert not scene.brought
+        await until(lambda: bool(scene.brought))
+        await dispatch.close(forget=False)
+
+    virtually(played())
 
 
 def test_a_branch_that_never_says_what_it_holds_does_not_stop_the_beats() -> None:
