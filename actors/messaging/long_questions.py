@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from actors.messaging.answer_bounds import LOOK_S
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 
-LOOK_S: Final = 15.0
-"""Seconds between two looks at the process, half as many as it may take to answer any other question."""
 FIRST_LOOK_S: Final = 1.0
 """Seconds until the first look at a process whose incarnation is not known. One that ends before is not noticed."""
 

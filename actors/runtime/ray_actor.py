@@ -23,6 +23,7 @@ from actors.cluster.sockets.server import SocketServer
 from actors.common.background import watched
 from actors.common.gc_tuning import settle
 from actors.journal.journal import JobHeld, StateFolder, StoreError
+from actors.messaging.answer_bounds import SERVED
 from actors.observability.logs.formatting import begin_of_actor
 from actors.observability.metrics.ray_export import RayGauges
 from actors.observability.wiring import WATCHED, of_process
@@ -54,7 +55,7 @@ _BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "del
 _log = logging.getLogger("cortex.seat")
 
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
-HOST_METHODS = ("hello", "metrics", "observe")
+HOST_METHODS = ("hello", "metrics", "observe", "serving")
 """Remote methods that every actor has. ``ActorHost`` answers them itself."""
 METHODS: dict[str, tuple[str, ...]] = {
     "cortex": (
@@ -149,6 +150,8 @@ class ActorHost:
         self._ready = role != "channel" and not (role == "cortex" and again)
         self._failed: Exception | None = None
         self._headers = b""
+        self._serving: list[str] = []
+        """Long questions that are being answered, by method."""
         self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
         self._listener: SocketServer | None = None
@@ -187,7 +190,7 @@ class ActorHost:
             return await self.call(method, ())
         return sealed(await self.call(method, opened(letter)))
 
-    async def call(self, method: str, args: tuple[Any, ...]) -> Any:
+    async def call(self, method: str, args: tuple[Any, ...], counted: bool = False) -> Any:
         """Call a remote method of the actor.
 
         Raises what the method raises, ``PeerUnavailable`` if the actor has not begun, and ``AttributeError`` for a name
@@ -199,6 +202,10 @@ class ActorHost:
             return self._runtime.telemetry.readings()
         if method == "observe":
             return self._observe(*args)
+        if method == "serving":
+            return tuple(self._serving)
+        if method in SERVED and not counted:
+            return await self._served(method, args)
         if method not in self._methods:
             raise AttributeError(f"{method} is no remote method of a {self.role}: add it to METHODS")
         if method not in _BUSINESS_OF_OTHERS:
@@ -213,6 +220,14 @@ class ActorHost:
         if method == "set_credential":
             settle()  # a client was imported
         return answer
+
+    async def _served(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Call a method, and tell meanwhile who asks that it is being answered (``actors.messaging.answer_bounds``)."""
+        self._serving.append(method)
+        try:
+            return await self.call(method, args, counted=True)
+        finally:
+            self._serving.remove(method)
 
     async def _readiness(self) -> None:
         """Wait for an actor that is being restarted, or is starting."""

@@ -11,8 +11,18 @@ from ray import exceptions
 
 from actors.channel.leases.lease import AGAIN_S, Lease
 from actors.cluster.ray_peer import RayPeer
-from actors.messaging.answer_bounds import ANSWER_S, BOUNDED_BY_ASKER, BOUNDS_S, WAITS, bound_s, in_time
-from actors.messaging.long_questions import LOOK_S, ask_process
+from actors.messaging.answer_bounds import (
+    ANSWER_S,
+    BOUNDED_BY_ASKER,
+    BOUNDS_S,
+    LOOK_S,
+    ON_ITS_WAY_S,
+    SERVED,
+    WAITS,
+    bound_s,
+    in_time,
+)
+from actors.messaging.long_questions import ask_process
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.runtime.ray_actor import METHODS, ROLES, methods
 from cortex.scheduler.state import LEASE_S
@@ -62,12 +72,71 @@ def test_a_question_that_may_wait_names_its_seconds_where_the_bound_reads_them(m
 def test_an_answer_that_takes_the_code_of_its_author_minutes_is_made_once() -> None:
     made = []
 
-    async def makes(method: str, args: Any) -> bytes:
+    async def makes(method: str, args: Any) -> Any:
+        if method == "serving":
+            return tuple(made)
         made.append(method)
         await asyncio.sleep(ANSWER_S + 300)
         return b"42"
 
     assert virtually(in_time("channel:j", makes, "answer", ())) == b"42" and made == ["answer"]
+
+
+class Answering:
+    """Actor that answers a long question after ``takes_s``. ``serving``: what it tells of its questions from
+    ``since_s`` on; before, it tells that it is answering this one.
+    """
+
+    def __init__(self, takes_s: float, since_s: float, serving: Any) -> None:
+        self._takes_s, self._since_s, self._serving = takes_s, since_s, serving
+        self._asked = ""
+
+    async def ask(self, method: str, args: Any) -> Any:
+        if method != "serving":
+            self._asked = method
+            await asyncio.sleep(self._takes_s)
+            return "whole"
+        if asyncio.get_running_loop().time() < self._since_s:
+            return (self._asked,)
+        if isinstance(self._serving, Exception):
+            raise self._serving
+        if self._serving is None:
+            await asyncio.Event().wait()
+        return self._serving
+
+
+def _waited_s(method: str, actor: Answering) -> float:
+    """Return the seconds after which the question was given up."""
+
+    async def asked() -> float:
+        with pytest.raises(PeerUnavailable, match=f"channel:j has not answered '{method}' for"):
+            await in_time("channel:j", actor.ask, method, ARGUMENTS)
+        return asyncio.get_running_loop().time()
+
+    return virtually(asked())
+
+
+def test_every_question_that_may_take_minutes_is_looked_after() -> None:
+    assert {method for method in BOUNDS_S if BOUNDS_S[method] > ANSWER_S} == SERVED | {"batches"}
+
+
+@pytest.mark.parametrize("method", sorted(SERVED))
+@pytest.mark.parametrize("serving", [(), ("other",), PeerGone("channel:j")])
+def test_a_question_of_which_the_actor_knows_nothing_any_more_is_given_up(method: str, serving: Any) -> None:
+    for since_s in (0.0, 50.0):
+        waited_s = _waited_s(method, Answering(1e9, since_s, serving))
+        assert since_s <= waited_s <= since_s + LOOK_S + ON_ITS_WAY_S
+
+
+@pytest.mark.parametrize("serving", [None, PeerUnavailable("channel:j"), AttributeError("serving"), ("start",)])
+def test_a_question_to_an_actor_that_is_busy_or_away_is_waited_for(serving: Any) -> None:
+    """A channel that replays a long journal answers nothing meanwhile."""
+    assert virtually(in_time("channel:j", Answering(400.0, 0.0, serving).ask, "start", ())) == "whole"
+    assert _waited_s("start", Answering(1e9, 0.0, serving)) == BOUNDS_S["start"]
+
+
+def test_an_answer_that_is_on_its_way_arrives() -> None:
+    assert virtually(in_time("channel:j", Answering(LOOK_S + 4.0, 0.0, ()).ask, "start", ())) == "whole"
 
 
 async def test_an_error_of_the_actor_itself_stays_what_it_is() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from actors.cluster.sockets.serialization import cause_of, post, sealed
-from actors.journal.journal import StateFolder
+from actors.journal.journal import StateFolder, StoreError
 from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from actors.runtime import ray_actor
 from actors.runtime.ray_actor import ActorHost, methods, process_class
@@ -127,6 +127,25 @@ async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
     await seat.call("start", (b"opening",))
     assert await seat.call("status", ()) == b"fine"
     assert FakeActor.made[-1].started == [(b"opening",)]
+
+
+async def test_an_actor_tells_which_long_questions_it_is_answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before it has begun, and not those that have failed."""
+    seat, going_on = _seat("channel", World()), asyncio.Event()
+
+    async def start(self: FakeActor, *args: Any) -> None:
+        await going_on.wait()
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(FakeActor, "start", start)
+    assert await seat.call("serving", ()) == ()
+    asked = asyncio.create_task(seat.call("start", (b"opening",)))
+    await asyncio.sleep(0.02)
+    assert await seat.call("serving", ()) == ("start",)
+    going_on.set()
+    with pytest.raises(StoreError):
+        await asked
+    assert await seat.call("serving", ()) == ()
 
 
 @pytest.mark.parametrize("began", [False, True])
