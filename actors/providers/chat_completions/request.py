@@ -125,9 +125,10 @@ def _quick(body: bytes, bound: str, translator: FieldTranslator) -> bytes:
     request, text, system = found
     before = b'{"role":"system","content":%b},' % system if system else b""
     after = translator.joined(bytes(request.output_config)) if request.output_config else b""
-    return b'{"model":%b,"messages":[%b{"role":"user","content":%b}],"%b":%b%b}' % (
-        request.model, before, text, bound.encode(), request.max_tokens, after,
-    )  # fmt: skip
+    return b"".join((
+        b'{"model":', request.model, b',"messages":[', before, b'{"role":"user","content":', text, b'}],"',
+        bound.encode(), b'":', request.max_tokens, after, b"}",
+    ))  # fmt: skip
 
 
 _STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}

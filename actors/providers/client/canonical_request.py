@@ -20,6 +20,7 @@ THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 OR_MESSAGES: Final = ", or give --api messages, at a server that has the Messages API"
 """End of an error about what another API has no counterpart for: a server of the user's own may have both."""
 _NO_VALUES: Final = (b"null", b"")
+_QUOTE: Final = ord('"')
 _TIERS: Final = {"standard_only": "default"}
 
 
@@ -45,7 +46,7 @@ class OneQuestion(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     output_config: msgspec.Raw = msgspec.Raw()
 
 
-ONE_QUESTION: Final = msgspec.json.Decoder(OneQuestion)
+_decode_question: Final = msgspec.json.Decoder(OneQuestion).decode
 FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TURNS: Final = msgspec.json.Decoder(list[Turn])
 
@@ -69,11 +70,11 @@ def one_question(body: bytes) -> tuple[OneQuestion, bytes, bytes] | None:
     """Return a request of one text, with its question and its system prompt (empty: none) as JSON texts; None for any
     other request."""
     try:
-        request = ONE_QUESTION.decode(body)
+        request = _decode_question(body)
     except msgspec.DecodeError:
         return None
-    text, system = bytes(request.messages[0].content), bytes(request.system)
-    if text[:1] != b'"' or (system and system[:1] != b'"'):
+    text, system = bytes(request.messages[0].content), bytes(request.system) if request.system else b""
+    if text[0] != _QUOTE or (system and system[0] != _QUOTE):
         return None
     return request, text, system
 

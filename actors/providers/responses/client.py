@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
@@ -21,7 +21,7 @@ from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
 from actors.providers.registry import Provider, load, row_of
 from actors.providers.remedies import RESPONSES_ADDRESS
-from actors.providers.responses.request import counted_body, responses_body, written_body
+from actors.providers.responses.request import USUAL, ResponsesVariant, counted_body, responses_body, written_body
 from actors.providers.responses.response import read_response
 from actors.providers.responses.stream import ResponseAssembler
 from cortex.values.chat_form.completion import RESPONSE
@@ -42,19 +42,6 @@ _UNASKED: Final = re.compile(r"\bencrypted content is not supported\b|\breasonin
 """Words of a refusal to tell thoughts in encrypted form: "Encrypted content is not supported with this model.", from
 models that do not reason (pydantic/pydantic-ai#2867, OpenHands/software-agent-sdk#1208) and some at Azure
 (pydantic/pydantic-ai#2915, earendil-works/pi#6228); a server that knows other values names this one."""
-
-
-class ResponsesVariant(NamedTuple):
-    """Spelling of a request of the Responses API."""
-
-    thoughts: bool = True
-    """False: thoughts of earlier turns are left out."""
-    asked: bool = True
-    """False: thoughts of the reply are not asked for in the form in which they can be given back."""
-
-
-def _body(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
-    return responses_body(body, streamed, variant.thoughts, variant.asked)
 
 
 def _other(variant: ResponsesVariant, outcome: Failure) -> ResponsesVariant | None:
@@ -87,7 +74,7 @@ GIVEN_FORM: Final = WireForm(
 """Form of requests that were written for the Responses API: their replies hold the response too, with the pictures and
 texts of tools that the provider runs, which are no tokens of the reply."""
 RESPONSES_FORM: Final = WireForm(
-    path=RESPONSES, body=_body, read=read_response, stream=ResponseAssembler,
+    path=RESPONSES, body=responses_body, read=read_response, stream=ResponseAssembler,
     failures=partial(ChatFailures, remedy=RESPONSES_ADDRESS), reports_limits=reports_limits, rate_limits=rate_limits,
     other=_other, settled=declined, given=GIVEN_FORM, in_lines=_in_lines,
 )  # fmt: skip
@@ -104,9 +91,8 @@ class ResponsesModel(BatchingModel):
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         dialect: KeyDialect = load(row.dialect) if row.dialect else DEFAULT
-        variant = ResponsesVariant()
         lines = LineForm(endpoint=f"/v1{RESPONSES}", body=self.line_body, empty="input", read=_read)
-        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, variant, OpenAIBatches, lines)
+        super().__init__(RESPONSES_FORM, dialect, spec, row, credential, USUAL, OpenAIBatches, lines)
         self._counter_missing = False
 
     @property
@@ -120,7 +106,7 @@ class ResponsesModel(BatchingModel):
             return None
         assert isinstance(self._variant, ResponsesVariant)
         try:
-            asked = counted_body(body, self._variant.thoughts)
+            asked = counted_body(body, self._variant)
         except Exception:  # the call will say what is wrong with the request
             return None
         return await self._counted(COUNTER, asked, self._refused_to_count)

@@ -16,7 +16,7 @@ answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -71,24 +71,33 @@ _decode: Final = msgspec.json.decode
 _ORDINARY: Final = {"store": False}
 
 
-def responses_body(body: bytes, streamed: bool = False, thoughts: bool = True, asked: bool = True) -> bytes:
-    """Return the body of a canonical request, in the form of the Responses API.
+class ResponsesVariant(NamedTuple):
+    """Spelling of a request of the Responses API."""
 
-    `streamed`: ask for events. `thoughts`: False leaves out thoughts of earlier turns, for a server that cannot read
-    them. `asked`: whether thoughts of the reply are asked for where a tool may follow them, to be given back. Raises
-    `Untranslatable`.
-    """
+    thoughts: bool = True
+    """False: thoughts of earlier turns are left out, for a server that cannot read them."""
+    asked: bool = True
+    """False: thoughts of the reply are not asked for in the form in which they can be given back, where a tool may
+    follow them."""
+
+
+USUAL: Final = ResponsesVariant()
+
+
+def responses_body(body: bytes, streamed: bool = False, variant: ResponsesVariant = USUAL) -> bytes:
+    """Return the body of a canonical request, in the form of the Responses API; `streamed`: ask for events. Raises
+    `Untranslatable`."""
     if not streamed and (quick := _quick(body)):
         return quick
     fields = FIELDS.decode(body)
     made: dict[str, Any] = {"model": fields.pop("model", b'""')}
     if (system := fields.pop("system", None)) is not None and has_value(system):
         made["instructions"] = system_in(system, _API)
-    made["input"] = _input(TURNS.decode(fields.pop("messages", b"[]")), thoughts)
+    made["input"] = _input(TURNS.decode(fields.pop("messages", b"[]")), variant.thoughts)
     if (tokens := fields.pop("max_tokens", None)) is not None:
         made[BOUND] = tokens
     made |= _ORDINARY | _FIELDS.fields(fields)
-    if asked and _goes_on(made):
+    if variant.asked and _goes_on(made):
         named = _decode(made.get("include", b"[]"))
         made["include"] = named if ENCRYPTED in named else [*named, ENCRYPTED]
     if streamed:
@@ -102,9 +111,9 @@ def _goes_on(made: Mapping[str, Any]) -> bool:
     return len(made.get("tools", b"[]")) > len(b"[]") and not bytes(made.get("tool_choice", b"")).startswith(b"{")
 
 
-def counted_body(body: bytes, thoughts: bool = True) -> bytes:
+def counted_body(body: bytes, variant: ResponsesVariant = USUAL) -> bytes:
     """Return the body that asks for the number of tokens of a canonical request. Raises `Untranslatable`."""
-    fields = FIELDS.decode(responses_body(body, thoughts=thoughts))
+    fields = FIELDS.decode(responses_body(body, variant=variant))
     return _encode({name: value for name, value in fields.items() if name in COUNTED_FIELDS})
 
 
@@ -127,11 +136,12 @@ def _quick(body: bytes) -> bytes:
     if found is None:
         return b""
     request, text, system = found
-    before = b'"instructions":%b,' % system if system else b""
+    before = b',"instructions":%b,"input":' % system if system else b',"input":'
     after = _FIELDS.joined(bytes(request.output_config)) if request.output_config else b""
-    return b'{"model":%b,%b"input":%b,"max_output_tokens":%b,"store":false%b}' % (
-        request.model, before, text, request.max_tokens, after,
-    )  # fmt: skip
+    return b"".join((
+        b'{"model":', request.model, before, text, b',"max_output_tokens":', request.max_tokens, b',"store":false',
+        after, b"}",
+    ))  # fmt: skip
 
 
 # -- items -----------------------------------------------------------------------------------------------------------

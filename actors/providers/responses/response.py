@@ -40,80 +40,73 @@ _UNFINISHED: Final = frozenset({"queued", "in_progress", "cancelled"})
 """Statuses of a response that a server has not worked out, and will not: it was not asked to work in the background."""
 
 
-class _Text(msgspec.Struct, gc=False):
-    text: str
+class _Text(msgspec.Struct, gc=False, kw_only=True):
     type: Literal["output_text"]
     logprobs: Empty | None = None
+    text: str
 
 
-class _Message(msgspec.Struct, gc=False, tag_field="type", tag="message"):
-    """Message of one text that is no remark beside the answer."""
+class _Item(msgspec.Struct, gc=False, kw_only=True):
+    """Message of one text that is no remark beside the answer, or thoughts whose words are not told."""
 
+    type: Literal["message", "reasoning"]
     content: Annotated[list[_Text], msgspec.Meta(max_length=1)] | None = None
     phase: Literal["final_answer"] | None = None
-
-
-class _Silent(msgspec.Struct, gc=False, tag_field="type", tag="reasoning"):
-    """Thoughts whose words are not told."""
-
-    content: Empty | None = None
     summary: Empty | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _Usage(msgspec.Struct, gc=False, kw_only=True):
     input_tokens: CountFromOne
+    input_tokens_details: CachedTokens | None = None
     output_tokens: CountFromOne
     total_tokens: int
-    input_tokens_details: CachedTokens | None = None
 
 
-class _TextResponse(msgspec.Struct, gc=False):
+class _TextResponse(msgspec.Struct, gc=False, kw_only=True):
     """Response of a text alone, whose tokens are counted. Before the text of a model that reasons stands an item of
     reasoning, without words unless a summary was asked for (alexrudall/ruby-openai#613, "the 0-th output with gpt-5";
-    https://community.openai.com/t/1307301, ``"summary": []``)."""
+    https://community.openai.com/t/1307301, ``"summary": []``).
 
-    output: Annotated[list[_Message | _Silent], msgspec.Meta(min_length=1, max_length=2)]
-    model: str
+    The fields, here and within, stand as OpenAI sends them: the decoder looks for each behind the one before.
+    """
+
     id: str
     status: Literal["completed"]
-    usage: _Usage
     error: None = None
+    model: str
+    output: Annotated[list[_Item], msgspec.Meta(min_length=1, max_length=2)]
+    usage: _Usage
 
 
-_TEXT_RESPONSE: Final = msgspec.json.Decoder(_TextResponse)
-
-
-def _quick(body: bytes) -> Reply | None:
-    """Return the reply in a response of a text alone; None for any other (fast path). Equal to the long way, byte for
-    byte, by test."""
-    try:
-        found = _TEXT_RESPONSE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    output, counts = found.output, found.usage
-    said = output[-1].content
-    if not said or (len(output) > 1 and output[0].content):
-        return None
-    text, given, written, read = said[0].text, counts.input_tokens, counts.output_tokens, 0
-    if not text or not found.id or given + written != counts.total_tokens:
-        return None
-    kept = 0
-    if (details := counts.input_tokens_details) is not None and (details.cached_tokens or details.cache_write_tokens):
-        read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
-        given -= read + kept
-        if given < 0:
-            return None
-    return text_reply(found.id, found.model, text, END_TURN, given, written, read, kept)
+_text_response: Final = msgspec.json.Decoder(_TextResponse).decode
 
 
 def read_response(body: bytes, charset: str = "") -> Reply:
-    """Return the response in `body` as a canonical reply. `charset`: the one that its content type names.
+    """Return the response in `body` as a canonical reply. `charset`: the one that its content type names. That of a
+    text alone is put together from its pieces (fast path), equal to the long way, byte for byte, by test.
 
     Raises UnreadableAnswer for an answer without an output that can be read, UnreadableResponse for a body that is no
     JSON, and StreamError for one that names an error: a response that failed has status 200.
     """
-    if (quick := _quick(body)) is not None:
-        return quick
+    try:
+        found = _text_response(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read_any(body, charset)
+    output, counts = found.output, found.usage
+    item = output[-1]
+    if not item.content or item.type != "message" or (len(output) > 1 and output[0].content):
+        return _read_any(body, charset)
+    text, given, written, read, kept = item.content[0].text, counts.input_tokens, counts.output_tokens, 0, 0
+    if (details := counts.input_tokens_details) is not None and (details.cached_tokens or details.cache_write_tokens):
+        read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
+    fresh = given - read - kept
+    if not text or not found.id or fresh < 0 or given + written != counts.total_tokens:
+        return _read_any(body, charset)
+    return text_reply(found.id, found.model, text, END_TURN, fresh, written, read, kept)
+
+
+def _read_any(body: bytes, charset: str) -> Reply:
+    """Return any response as a canonical reply, as `read_response` does."""
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.files.batch_request import PARAMS
 from actors.providers.client.wire_form import Untranslatable
-from actors.providers.responses.request import counted_body, responses_body
+from actors.providers.responses.request import ResponsesVariant, counted_body, responses_body
 from actors.simulator.api.responses_wire import messages_request
 from tests.edge.providers.test_chat_request import _RESULT, _SAID, _TEXT, LOOSE, PNG, SCHEMA, USER
 
@@ -25,7 +25,7 @@ TOLD = "reasoning.encrypted_content"
 
 def made(thoughts: bool = True, streamed: bool = False, **fields: Any) -> dict[str, Any]:
     request = {"model": "m", "max_tokens": 20, "messages": USER} | fields
-    return json.loads(responses_body(json.dumps(request).encode(), streamed, thoughts))
+    return json.loads(responses_body(json.dumps(request).encode(), streamed, ResponsesVariant(thoughts)))
 
 
 def test_a_request_of_texts_alone_leaves_nothing_at_the_provider() -> None:
@@ -135,7 +135,7 @@ def test_thoughts_are_asked_for_where_they_can_be_given_back(fields: dict[str, A
     assert made(**fields).get("include") == included
     assert made(streamed=True, **fields).get("include") == included
     request = json.dumps({"model": "m", "max_tokens": 20, "messages": USER} | fields).encode()
-    assert json.loads(responses_body(request, asked=False)).get("include") == fields.get("include")
+    assert json.loads(responses_body(request, variant=ResponsesVariant(asked=False))).get("include") == fields.get("include")
     assert "include" not in json.loads(counted_body(request)), "the counter knows no such field"
 
 

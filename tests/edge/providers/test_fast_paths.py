@@ -1,0 +1,57 @@
+"""The ordinary request and response of OpenAI's forms take few Python functions beyond those of the Messages API: the
+rate of calls over either depends on it (`python -m benchmarks.http --roads inline,inline_chat,inline_responses`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.providers.chat_completions.client import CHAT_FORM, ChatVariant
+from actors.providers.chat_completions.request import TOKENS_BOUND
+from actors.providers.client.wire_form import Variant, WireForm
+from actors.providers.messages.client import MESSAGES_FORM
+from actors.providers.responses.client import RESPONSES_FORM
+from actors.providers.responses.request import ResponsesVariant
+from benchmarks.harness import rows, server
+
+FORMS = {
+    "messages": (MESSAGES_FORM, None, 0, 3), "chat": (CHAT_FORM, ChatVariant(TOKENS_BOUND), 1, 7),
+    "responses": (RESPONSES_FORM, ResponsesVariant(), 2, 5),
+}  # fmt: skip
+"""Form, spelling, number of the API at the benchmarks' server, and the most functions of a call."""
+
+
+def functions(work: Callable[[], object]) -> list[str]:
+    """Return the names of the Python functions that are called."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return called[1:]
+
+
+@pytest.mark.parametrize(("form", "variant", "api", "most"), FORMS.values(), ids=FORMS)
+def test_an_ordinary_call_takes_few_functions(form: WireForm, variant: Variant, api: int, most: int) -> None:
+    request = msgspec.json.encode(rows.params(7))
+    response = server.answer(7, api).partition(b"\r\n\r\n")[2]
+
+    def call() -> None:
+        form.body(request, False, variant)
+        assert form.read(response, "").text == "row 000007"
+
+    called = functions(call)
+    called.remove("text")
+    assert len(called) <= most, called
