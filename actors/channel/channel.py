@@ -25,7 +25,7 @@ from actors.channel.job_clock import LOOK_FAR_S, JobClock, clock_of
 from actors.channel.journal_maintenance import JournalMaintenance
 from actors.channel.leases.lease import Lease
 from actors.channel.reply_cache import without_recalled
-from actors.channel.shard_protocol import ShardLink
+from actors.channel.shard_protocol import ShardLink, reopened
 from actors.channel.tool_runs import ToolRuns
 from actors.channel.webhooks import WebhookNotifier
 from actors.common.background import watched
@@ -154,7 +154,7 @@ class Channel:
         )  # fmt: skip
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
-        held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
+        held = await met(self._dispatch, tuple(branches), self._journal, runtime, terms.shard)
         self._tool_runs.staffed(tuple(workers))
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._tool_runs.waiting,
@@ -185,7 +185,7 @@ class Channel:
             self.job, runtime, lambda: self._k, self._put_events, self._dispatch.processes, self._clock.now_s
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
-        await self._turn([entry(batch)])
+        await self._turn([entry([*batch, *reopened(self._store, self.job, k, opening is not None)])])
         # a shard that was restarted at rest: its parent may have its last report, and counts nothing after that
         self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""
@@ -223,11 +223,11 @@ class Channel:
 
     @property
     def _outcome(self) -> str:
-        """Outcome of the job as far as it is on disk; empty while it runs.
+        """Outcome of the job as far as it is on disk, and so once the channel is sealed; empty while the job runs.
 
         A channel that dies must not have announced more.
         """
-        return self._k.outcome if self._whole else ""
+        return self._k.outcome if self._whole or self._sealed else ""
 
     @property
     def over(self) -> bool:
@@ -256,7 +256,7 @@ class Channel:
         await self._intake.written(rows, size_bytes, parts, edition, checksum)
 
     async def shard(self, goal: int, report: bytes) -> bytes:
-        """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""
+        """Take the report of a shard, and return what it may commit (``ShardLink.shard``)."""
         return await self._shards.shard(goal, report)
 
     async def check_budget(self) -> None:
@@ -376,7 +376,7 @@ class Channel:
         """Return as JSON the job's summary, what its driver needs to know, and the program's lines after number
         ``lines_after``.
         """
-        k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
+        k, facts = self._k, summary(self._k) | ({} if self._whole or self._sealed else {"outcome": "running"})
         parts = self._dispatch, self._tool_runs, self._submissions
         facts["unarmed"] = sorted({branch for part in parts for branch in part.without_credential()})
         facts["waits"] = "; ".join([*filter(None, [facts["waits"]]), *self._submissions.words()])

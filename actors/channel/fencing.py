@@ -1,9 +1,9 @@
-"""Epoch fencing: a channel's epoch is above all epochs that branches and the scheduler have seen of its job.
+"""Epoch fencing: a channel's epoch is above all epochs that others have seen of its job.
 
-Branches and the scheduler know a job by its name. A name may return with another journal, whose epochs begin at 1: from
-another state folder, or after the first journal was removed or restored. Its channel would then count as an old one,
-and its messages as repeated. So the epoch begins above those that were seen. A channel whose own journal has another
-writer by now stays fenced.
+Branches, the scheduler and a shard's parent know a job by its name. A name may return with another journal, whose
+epochs begin at 1: from another state folder, or after the first journal was removed, was restored or has lost its end
+with the power. Its channel would then count as an old one, and its messages as repeated. So the epoch begins above
+those that were seen. A channel whose own journal has another writer by now stays fenced.
 
 A channel learns from its next turn that it is fenced. One that only waits (for a message batch, a person, a child job
 or a long call) takes no turn, and its clients would wait with it; ``watch`` looks for it.
@@ -15,20 +15,25 @@ import asyncio
 from collections.abc import Callable
 
 from actors.channel.dispatch.dispatcher import Dispatch
+from actors.channel.leases.parent import newest_reported
 from actors.journal.journal import DatabaseUnreachable, Journal
-from actors.ports.runtime import Peer
+from actors.ports.runtime import Runtime
 
 LOOK_S = 60.0
 """Seconds between two looks at the journal of a channel that takes no turns. Each costs a read of one row."""
 
 
-async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, cortex: Peer) -> tuple[tuple[int, int], ...]:
+async def met(
+    dispatch: Dispatch, names: tuple[str, ...], source: Journal, runtime: Runtime, shard: bool
+) -> tuple[tuple[int, int], ...]:  # fmt: skip
     """Ask the branches for the attempts of the job that they hold, and return these, after raising the journal's epoch
-    if that is needed.
+    if that is needed. ``shard``: its parent is asked too, which drops reports of an epoch before the newest it knows.
 
     Raises ``Fenced`` if another channel has taken an epoch of this journal meanwhile.
     """
-    _above(source, await cortex.ask("newest_epoch", source.job))
+    _above(source, await runtime.peer("cortex").ask("newest_epoch", source.job))
+    if shard:
+        _above(source, await newest_reported(runtime, source.job))
     held = await dispatch.meet(names, source.epoch)
     if dispatch.acknowledged >= source.epoch:
         _above(source, dispatch.acknowledged)

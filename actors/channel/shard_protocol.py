@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -9,10 +10,30 @@ import msgspec
 from actors.channel.feeding import PutDurably
 from actors.channel.leases.lease import Lease
 from actors.channel.tool_runs import ToolRuns
+from actors.history.lost_shards import Store, gone_back
+from actors.observability.logs.formatting import log_arguments
 from cortex.goals import shards
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
+
+_log = logging.getLogger("cortex.channel")
+
+
+def reopened(store: Store, job: str, k: State, resumed: bool) -> list[events.Event]:
+    """Return the event that lets shards begin again whose journals have lost their end, for a channel that begins.
+
+    ``resumed``: by a user. A complete job is left as it is otherwise: nobody would write its results.
+    """
+    if not k.shards or k.outcome not in ("", "partial", "complete" if resumed else ""):
+        return []
+    goals = gone_back(store, job, k)
+    if not goals:
+        return []
+    names = ", ".join(f"{job}~{goal}" for goal in goals)
+    text = "journals of shards have lost their end with the power: their rows are dealt again"
+    _log.warning(**log_arguments(text, event="job.shards_reopened", job=job, shards=names))
+    return [events.ShardsReopened(goals)]
 
 
 class ShardLink:
@@ -29,7 +50,12 @@ class ShardLink:
         self._lease = lease
 
     async def shard(self, goal: int, report: bytes) -> bytes:
-        """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""
+        """Take the report of a shard. Return, once the report is on disk, what the shard may commit.
+
+        Without a report: return the epoch of its newest one.
+        """
+        if not report:
+            return msgspec.msgpack.encode(shards.epoch_of(self._state(), goal))
         before = shards.counted(self._state(), goal)
         await self._put(codec.encode_batch([events.reported(goal, report)]), 1)
         k = self._state()

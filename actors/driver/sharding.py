@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from actors.common.errors import UserError
 from actors.journal.journal import StoreError
 from actors.ports.runtime import ChannelNotStarted, Peer, PeerGone, PeerUnavailable, Runtime
 from cortex.goals.shards import dealt, lacking
@@ -47,6 +48,8 @@ class ShardProgress:
         self.name, self.peer = name, peer
         self.rests = rests
         """True if its parent will not restart it."""
+        self.noted = 0
+        """Number of its results in the sink by its own journal: the first of its results are still these."""
         self.index = written
         """Results taken from the shard."""
         self.written = written
@@ -75,7 +78,7 @@ class ShardProgress:
         if number > self._fed:
             self.position, self.source_ended = facts["position"], facts["source_ended"]
             self.wanted = facts["rows_wanted"]
-        self.results, self.broken = facts["results"], facts["broken"]
+        self.results, self.noted, self.broken = facts["results"], facts["results_written"], facts["broken"]
         self.over = facts["outcome"] != "running" or bool(self.broken)
         self.without_credential, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
 
@@ -133,12 +136,30 @@ class ShardRouter:
             facts, over = await self._steering.figures(), self._steering.over()
             made = [ShardProgress(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
             if len(made) == self._count and all([await self._seen(each) for each in made]):
+                await self._compare(made)
                 self.shards = made
                 self._there.set()
             elif over and len(made) < self._count:
                 return
             else:
                 await asyncio.sleep(PAUSE_S)
+
+    async def _compare(self, shards: list[ShardProgress]) -> None:
+        """Have the sink written anew, if a shard's journal has lost results that are in it: those that come in their
+        places are others. Raises ``UserError`` for a job without text, of which the sink has the only copy.
+        """
+        lost = [each.name for each in shards if (each.results if self._thins else each.noted) < each.written]
+        if not lost:
+            return
+        if self._thins:
+            raise UserError(
+                f"the journals of {', '.join(lost)} have lost results that are in the results file, as by a power cut, "
+                "and the job keeps no text: move the file away, it is the only copy, and begin anew with --fresh"
+            )
+        await self._steering.written(0, 0, (0,) * len(shards))
+        await self._steering.figures()
+        for each in shards:
+            each.index = each.written = 0
 
     async def _seen(self, each: ShardProgress) -> bool:
         if each.rests and not await self._see(each):
@@ -207,6 +228,12 @@ class ShardRouter:
             each.lost = each.source_ended = True
             await self._runtime.end_actor(each.peer.name)
 
+    def unaccounted(self) -> list[str]:
+        """Return the shards that have not ended with the whole job, and those without a journal: rows are missing, and
+        a complete job has none of these. To be asked after all results were taken.
+        """
+        return [each.name for each in self.shards if each.lost or not (each.source_ended and each.over)]
+
     # -- rows ------------------------------------------------------------------------------------------------------
 
     async def feed(self, source: Any) -> None:
@@ -221,13 +248,13 @@ class ShardRouter:
         narrower, pause_s = 0, PAUSE_S
         while not rounds.ended and not self._steering.over():
             behind = any(each.position > rounds.position for each in self.shards)
-            wanted = self._wanted() - narrower
-            if wanted < ENOUGH and not behind:  # each window is a commit: a small one waits a moment to grow
+            wanted = self._wanted(rounds.position) - narrower
+            if wanted < (1 if behind else ENOUGH):  # each window is a commit: a small one waits a moment to grow
                 await asyncio.sleep(pause_s)
                 await self.look()
-                wanted = self._wanted() - narrower
+                wanted = self._wanted(rounds.position) - narrower
                 pause_s = PAUSE_S if wanted > 0 else min(2 * pause_s, PAUSE_MAX_S)
-            if wanted <= 0 and not behind:
+            if wanted <= 0:
                 continue
             rows = await asyncio.to_thread(rounds.read, 1 if behind else wanted)
             narrower = self._narrower_by(rows)
@@ -235,9 +262,11 @@ class ShardRouter:
             fed = [self._give(each, part, rounds) for each, part in zip(self.shards, parts, strict=True)]
             await asyncio.gather(*fed)
 
-    def _wanted(self) -> int:
-        """Return the rounds for which each shard has room. Reading waits for the slowest shard."""
-        return min((each.wanted for each in self.shards if not each.source_ended), default=0)
+    def _wanted(self, position: int) -> int:
+        """Return the rounds from here on for which each shard that lacks them has room. Reading waits for the slowest.
+        """
+        lacking = (each.wanted for each in self.shards if each.position <= position and not each.source_ended)
+        return min(lacking, default=0)
 
     async def _give(self, each: ShardProgress, rows: Any, rounds: RoundWindows) -> None:
         """Send a shard its part of a window, unless it has the part: windows always end where rounds end.
@@ -287,12 +316,19 @@ class ShardRouter:
     async def _flush(self, sink: Any) -> None:
         parts = tuple(max(each.written, each.first) for each in self.shards)
         rows, size_bytes = await asyncio.to_thread(sink.flush) if sink is not None else (sum(parts), 0)
+        if not self._thins:  # what the parent's journal has, each shard's has too, unless that one has lost its end
+            await asyncio.gather(*map(self._note, self.shards, parts))
         with contextlib.suppress(StoreError):
             await self._steering.written(rows, size_bytes, parts)
-        if self._thins:
-            for each in self.shards:
-                with contextlib.suppress(StoreError):
-                    await self._ask(each, "written", each.written, 0)
+        if self._thins:  # from then on the shard drops these results
+            await asyncio.gather(*(self._note(each, each.written) for each in self.shards))
+
+    async def _note(self, each: ShardProgress, part: int) -> None:
+        """Let a shard know how many of its results are in the sink."""
+        if part > each.noted:
+            with contextlib.suppress(StoreError):
+                await self._ask(each, "written", part, 0)
+                each.noted = part
 
     def _next(self) -> list[Any]:
         """Return the results that may be written now."""

@@ -12,6 +12,7 @@ import msgspec
 from actors.common.gc_tuning import unwatched
 from actors.common.process_owner import Owner
 from actors.history import final_state
+from actors.history.lost_shards import gone_back
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, NoSuchJob, StateFolder, TextRedacted
 from actors.journal.state_folder import advised
@@ -234,6 +235,8 @@ def last_state(folder: StateFolder, job: str) -> State:
             if k is None:
                 raise NoSuchJob(never_began(job))
             codec.put_right(k, source.account(last))
+            if k.outcome == "complete" and k.shards and gone_back(folder, job, k):
+                k.outcome = ""  # rows are missing: it goes on like a job that was killed
             return k
     finally:
         source.close()

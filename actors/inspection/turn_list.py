@@ -103,6 +103,7 @@ _SIMPLE: dict[type, str] = {
     events.PermitsGranted: "permits granted",
     events.BudgetLeased: "slices of its budgets", events.ResultsWritten: "output written", events.Ticked: "time passed",
     events.ShardReported: "a shard reports its figures",
+    events.ShardsReopened: "shards begin again whose journals have lost their end",
 }  # fmt: skip
 
 

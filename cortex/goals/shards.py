@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from cortex.admission.budget_slices import open_nusd, open_tokens
+from cortex.goals.lifecycle import offer
 from cortex.state.budget_slice import JOB, TOKENS, BudgetSlice
+from cortex.state.goals import Goal, Status
 from cortex.state.shard_record import Pair, ShardRecord, ShardReport
 from cortex.values.counters import JobCounters
 from cortex.values.ledger import Charge, Ledger
@@ -69,6 +71,25 @@ def lacking(rows: int, shards: int) -> int:
 def limits_of(limits: Limits) -> Limits:
     """Return the limits of one shard: the parent applies the caps, and the rules that end a job with many failures."""
     return msgspec.structs.replace(limits, max_cost_nusd=None, max_job_tokens=None, max_failed=None, alike_first=0)
+
+
+def begin_again(k: State, goals: Sequence[int]) -> bool:
+    """Open these shards again, of those that have ended well. Return whether there is any.
+
+    No status leads back from the end of a goal: each is another goal with the id, and so the child job, of the old.
+    """
+    met = [goal for number in goals if number in k.shards and (goal := k.goals[number]).status == Status.RESOLVED]
+    for goal in met:
+        k.goals[goal.id] = again = Goal(goal.kind, goal.value, id=goal.id, tries=goal.tries)
+        k.live += 1
+        offer(k, again, 0.0)
+    return bool(met)
+
+
+def epoch_of(k: State, goal: int) -> int:
+    """Return the epoch of a shard's newest report; 0 if there is none. Reports of an earlier epoch say nothing."""
+    shard = k.shards.get(goal)
+    return shard.reported[0] if shard is not None else 0
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------

@@ -275,6 +275,14 @@ def _leased(k: State, program: Program, event: events.BudgetLeased, out: Out) ->
     budget_slices.lease(k, event.slices, event.reason, event.again_s)
 
 
+def _shards_reopened(k: State, program: Program, event: events.ShardsReopened, out: Out) -> None:
+    if k.outcome not in ("", "partial", "complete") or k.stopping == "cancel":
+        return
+    if shards.begin_again(k, event.goals) and k.outcome == "complete":
+        k.outcome = k.why = k.stopping = ""
+        k.finished = False
+
+
 def _reported(k: State, program: Program, event: events.ShardReported, out: Out) -> None:
     shards.take(k, event.goal, event.report)
 
@@ -293,4 +301,5 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.SubmissionRejected: _unsubmitted, events.SubmissionUncertain: _doubted, events.SubmissionUnreadable: _stuck,
     events.ResultsCollected: batch_submissions.collected, events.GoalMade: _made, events.AnswerGiven: _answer_given,
     events.RowsReopened: _reopened, events.BudgetLeased: _leased, events.ShardReported: _reported,
+    events.ShardsReopened: _shards_reopened,
 }  # fmt: skip

@@ -202,6 +202,14 @@ class ShardReported(_Event, frozen=True, tag="reported"):
     report: ShardReport
 
 
+class ShardsReopened(_Event, frozen=True, tag="shards_reopened"):
+    """Shards have ended by this journal and not by their own, which have lost their end: they begin again, and are
+    dealt the rows that they do not know. A complete job goes on with them.
+    """
+
+    goals: tuple[int, ...]
+
+
 class ResultsWritten(_Event, frozen=True, tag="written"):
     """The sink holds the first ``rows`` results, complete, in its first ``size_bytes`` bytes, on disk."""
 
@@ -386,7 +394,7 @@ Event = (
     | Stopped | Resumed | Ticked | SubmissionIntended | SubmissionAccepted | SubmissionRejected | SubmissionUncertain
     | SubmissionUnreadable | ResultsCollected | GoalMade
     | AnswerGiven | RowsReopened | BudgetLeased | ShardReported | GivenBack
-    | ToolRunBegun
+    | ToolRunBegun | ShardsReopened
 )  # fmt: skip
 
 

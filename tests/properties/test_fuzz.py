@@ -148,6 +148,7 @@ class Fuzz:
                 events.AttemptFailed(a, "0", b, failure("lost")),
                 events.ReplyRecalled(a, "0", b"no such question", reply()),
                 events.Observed(a, b, None, 0.0),
+                events.ShardsReopened((a, b)),
                 events.ToolRunBegun(a, b, "w"),
                 events.ChildJobEnded(a, b, None),
                 events.Observed(a, b, None, 0.0, failure("lost")),

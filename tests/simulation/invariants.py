@@ -404,7 +404,8 @@ class Watch:
             return
         check(k)
         if k.shards:
-            invariants_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
+            lies = self._world.disk.lies
+            invariants_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered, lies)
             rows = 0
         elif sink.values != listed(record, sink.values):
             self.say(f"{name}: the sink holds other results than the journal")

@@ -229,7 +229,7 @@ class Simulation:
             sink, rows = self.sinks[job.name], int(draw() * 4)
             if rows:
                 del sink.values[-rows:]
-            if sink.outcome and (rows or lost.get(job.name)):
+            if sink.outcome and (rows or any(lost[name] for name in lost if name.partition("~")[0] == job.name)):
                 sink.outcome = ""
                 self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
 

@@ -15,6 +15,12 @@ QUIET_S = 15.0
 _decoder = msgspec.msgpack.Decoder(tuple[tuple[BudgetSlice, ...], str])
 
 
+async def newest_reported(runtime: Runtime, shard: str) -> int:
+    """Return the newest epoch of this shard that its parent has a report of: reports of earlier ones are dropped."""
+    parent, _, goal = shard.rpartition("~")
+    return int(msgspec.msgpack.decode(await runtime.peer(f"channel:{parent}").ask("shard", int(goal), b"")))
+
+
 class ParentClient:
     """Client of the shard with this name."""
 

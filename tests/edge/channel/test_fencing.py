@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actors.channel.fencing import LOOK_S, met, watch
@@ -54,6 +55,10 @@ class Others:
         self.acknowledged, self._known, self._cortex = 0, branches, cortex
         self.epochs: list[int] = []
 
+    def peer(self, name: str) -> Others:
+        assert name == "cortex"
+        return self
+
     async def ask(self, method: str, job: str) -> int:
         assert (method, job) == ("newest_epoch", "j")
         return self._cortex
@@ -78,9 +83,26 @@ async def test_it_begins_above_what_was_heard(journal: Journal, branches: int, c
     journal.take_epoch(b"{}")
     journal.take_epoch(b"whose")
     others = Others(branches, cortex)
-    assert await met(others, ("branch:0",), journal, others) == ((7, 1),)  # type: ignore[arg-type]
+    assert await met(others, ("branch:0",), journal, others, False) == ((7, 1),)  # type: ignore[arg-type]
     assert others.epochs == epochs and journal.epoch == journal.newest_epoch() == epochs[-1]
     assert journal.meta("owner") == b"whose"
+
+
+async def test_a_shard_begins_above_what_its_parent_has_a_report_of(tmp_path: Path) -> None:
+    """Reports of an earlier epoch are dropped, and the first of a journal that has lost its end would be such."""
+
+    class Parent(Others):
+        def peer(self, name: str) -> Others:
+            return self
+
+        async def ask(self, method: str, *args: object) -> object:
+            return 0 if method == "newest_epoch" else msgspec.msgpack.encode(7) if args == (2, b"") else None
+
+    journal = StateFolder(tmp_path).prepare().journal("j~2", create=True)
+    journal.take_epoch(b"{}")
+    others = Parent()
+    await met(others, ("branch:0",), journal, others, True)  # type: ignore[arg-type]
+    assert others.epochs == [8]
 
 
 @pytest.mark.parametrize("heard", ["branches", "cortex"])
@@ -91,7 +113,7 @@ async def test_one_whose_journal_has_another_writer_stays_fenced(tmp_path: Path,
     assert other.take_epoch(b"{}") == 2
     others = Others(**{heard: 2})
     with pytest.raises(Fenced, match="another run has taken the job over"):
-        await met(others, ("branch:0",), journal, others)  # type: ignore[arg-type]
+        await met(others, ("branch:0",), journal, others, False)  # type: ignore[arg-type]
     assert other.newest_epoch() == 2
     other.set_meta("fact", b"x")
     other.close()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from actors.common.errors import UserError
 from actors.driver.sharding import RoundWindows
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
@@ -125,6 +128,103 @@ async def test_who_asks_for_all_results_of_a_job_that_is_over_gets_them(tmp_path
     await whole(tmp_path, FunctionModel(), ListSink()).to_end()
     again = await whole(tmp_path, FunctionModel(lambda body: reply("never")), late := ListSink()).to_end()
     assert (again.facts["outcome"], len(set(late.keys()))) == ("complete", ROWS)
+
+
+class Lost:
+    """State folder of a job whose power is cut as soon as ``at`` rows are answered, later than the disk has kept."""
+
+    def __init__(self, folder: Path, model: FunctionModel, at: int) -> None:
+        self._folder, self._model, self._at = folder, model, at
+        self._kept: dict[str, bytes] = {}
+
+    async def look(self) -> None:
+        """Keep the journals as they are when so many rows are answered."""
+        while len(self._model.complete) < self._at:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        for path in (self._folder / "jobs").glob("*.sqlite"):
+            copy = sqlite3.connect(":memory:")
+            with closing(sqlite3.connect(path)) as db, closing(copy):
+                db.backup(copy)
+                self._kept[path.name] = copy.serialize()
+
+    def lose(self, *names: str) -> None:
+        """Put back the kept journals of these jobs; a journal that was not there is gone."""
+        for name in names:
+            for path in (self._folder / "jobs").glob(f"{name}.sqlite*"):
+                path.unlink()
+            if (blob := self._kept.get(f"{name}.sqlite")) is not None:
+                (self._folder / "jobs" / f"{name}.sqlite").write_bytes(blob)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("lost", [("j~1",), ("j~2", "j~3"), ("j~1", "j~2", "j~3")])
+@pytest.mark.parametrize("at", [1, 25, None])
+async def test_a_shard_whose_journal_has_lost_its_end_is_dealt_the_rows_again(tmp_path, at, lost, ordered):
+    """The job's own journal, and perhaps its file, know more than those of its shards. ``at`` None: they are gone."""
+    model, sink = FunctionModel(pause_s=0.002), ListSink()
+    limits, of = Limits(concurrency=8, window_rows=8), program(3, ordered)
+    disk = Lost(tmp_path, model, at or 0)
+    look = asyncio.create_task(disk.look()) if at else None
+    await whole(tmp_path, model, sink, limits=limits, program=of).to_end()
+    if look is not None:
+        await look
+    disk.lose(*lost)
+    folder = StateFolder(tmp_path)
+    assert last_state(folder, "j").outcome == "", "nobody takes it for complete"
+    run = await whole(tmp_path, model, sink, limits=limits, program=of).to_end()
+    names = [f"r{number}" for number in range(ROWS)]
+    assert (sink.keys() if ordered else sorted(sink.keys())) == (names if ordered else sorted(names))
+    assert (run.facts["outcome"], run.facts["rows_succeeded"], run.facts["results_written"]) == ("complete", ROWS, ROWS)
+    assert last_state(folder, "j").outcome == "complete"
+
+
+class Uneven(FunctionModel):
+    """Model that takes another time for each row."""
+
+    @property
+    def _pause_s(self) -> float:
+        return self._chance.uniform(0.0, 0.03)
+
+    @_pause_s.setter
+    def _pause_s(self, pause_s: float) -> None:
+        self._chance = random.Random(1)
+
+
+async def test_results_that_come_in_other_places_after_a_loss_are_written_anew(tmp_path, monkeypatch):
+    """The file holds results that the shards' journals have lost: what is counted as written may be other rows."""
+    monkeypatch.setattr("actors.driver.driver.FLUSH_ROWS", 1)
+    model, sink = Uneven(), ListSink()
+    limits = Limits(concurrency=24, window_rows=40)
+    look = asyncio.create_task((disk := Lost(tmp_path, model, 4)).look())
+    await whole(tmp_path, model, sink, limits=limits).crash_after(lambda: len(model.complete) >= 45 and look.done())
+    assert len(sink.values) > 20
+    disk.lose("j~1", "j~2", "j~3")
+    run = await whole(tmp_path, model, sink, limits=limits).to_end()
+    assert sorted(sink.keys()) == sorted(f"r{number}" for number in range(ROWS))
+    assert (run.facts["rows_succeeded"], run.facts["results_written"]) == (ROWS, ROWS)
+
+
+async def test_a_complete_job_is_refused_while_a_shard_has_not_ended(tmp_path, monkeypatch):
+    """Where nothing else saw it: no job ends well without rows that were read."""
+    model, sink = FunctionModel(), ListSink()
+    await whole(tmp_path, model, sink).to_end()
+    Lost(tmp_path, model, 0).lose("j~2")
+    monkeypatch.setattr("actors.channel.channel.reopened", lambda *_: [])
+    sink.lose(ROWS)
+    with pytest.raises(UserError, match=r"rows are missing: the journals of j~2 .* cortex resume j"):
+        await whole(tmp_path, model, sink).to_end()
+
+
+async def test_results_that_a_shard_of_a_job_without_text_has_lost_are_refused(tmp_path):
+    model, sink = FunctionModel(pause_s=0.002), ListSink()
+    disk = Lost(tmp_path, model, 1)
+    look = asyncio.create_task(disk.look())
+    await whole(tmp_path, model, sink, keeps_text=False, limits=Limits(concurrency=3, window_rows=8)).to_end()
+    await look
+    disk.lose("j~1")
+    with pytest.raises(UserError, match="the journals of j~1 have lost results that are in the results file"):
+        await whole(tmp_path, model, sink, keeps_text=False).to_end()
+    assert len(sink.values) == ROWS
 
 
 def test_windows_hold_whole_rounds_however_the_source_gives_them():

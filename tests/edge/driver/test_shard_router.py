@@ -38,7 +38,7 @@ class Shard:
         if method == "status":
             facts = {
                 "position": self.position, "source_ended": self.ended, "rows_wanted": self._wanted, "results": 0,
-                "broken": "", "outcome": "running", "unarmed": [], "unauthorised": False,
+                "results_written": 0, "broken": "", "outcome": "running", "unarmed": [], "unauthorised": False,
             }  # fmt: skip
             return msgspec.json.encode(facts)
         assert method == "feed"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from actors.jobs.bill_excess import excess_facts
 from cortex.goals import shards
 from cortex.journal import codec
+from cortex.loop.invariants import check
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards, sharded, unsharded
 from cortex.programs.table import Table
@@ -203,6 +204,36 @@ def test_a_shard_that_failed_for_good_fails_the_job_and_says_why():
     home(stage, 1, said(5), "faulty")
     home(stage, 2, said(5))
     assert (stage.k.outcome, stage.k.why) == ("failed", "faulty: it ended so")
+
+
+def test_a_shard_whose_journal_has_lost_its_end_begins_again():
+    stage = parent()
+    home(stage, 1, said(6))
+    out = stage.turn(events.Rejoined(2), events.ShardsReopened((1,)))
+    assert [each.goal for each in of(out, commands.LaunchChildJob)] == [2, 1]
+    check(stage.k)
+    home(stage, 1, said(4, epoch=2))
+    home(stage, 2, said(5))
+    assert (stage.k.outcome, stage.k.ledger.known_nusd, stage.k.live) == ("complete", 9, 0)
+
+
+def test_a_complete_job_goes_on_with_such_a_shard():
+    stage = parent()
+    home(stage, 1, said(6))
+    home(stage, 2, said(6))
+    out = stage.turn(events.Rejoined(2), events.ShardsReopened((2,)))
+    assert (stage.k.outcome, [each.goal for each in of(out, commands.LaunchChildJob)]) == ("", [2])
+    home(stage, 2, said(7, epoch=2))
+    assert (stage.k.outcome, stage.k.ledger.known_nusd) == ("complete", 13)
+
+
+def test_a_cancelled_job_does_not():
+    stage = parent()
+    home(stage, 1, said(6))
+    stage.turn(events.Stopped("someone", "cancel"))
+    home(stage, 2, said(5), "cancelled")
+    stage.turn(events.Rejoined(2), events.ShardsReopened((1,)))
+    assert (stage.k.outcome, stage.k.live) == ("cancelled", 0)
 
 
 def test_the_sink_of_the_whole_knows_how_much_of_each_shard_it_holds():

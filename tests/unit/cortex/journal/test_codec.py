@@ -50,6 +50,7 @@ EVENTS = [
     events.ShardReported(
         2, ShardReport(3, 7, Ledger(known_nusd=5), JobCounters(answered=1), 4, (9, 8), (1, 0), (2, 2), True)
     ),
+    events.ShardsReopened((1, 3)),
 ]
 
 
