@@ -3,8 +3,9 @@
 `python -m tests.support.refusal_corners FAMILY [TEXT]` prints the cells of a family whose name holds TEXT, the worst
 last. `tests/unit/policies/limits/test_refusal_corners.py` holds a few of each. All times are virtual.
 
-The constants of the policy were tuned on these cells. `FAMILY drawn` prints corners drawn at random between them, with
-seeds of their own, on which nothing is tuned: figures that are reported come from these.
+The constants of the policy were tuned on these cells. `FAMILY drawn [SEED]` prints corners drawn at random between
+them, with seeds of their own, on which nothing is tuned: figures that are reported come from these. Of two families
+there are drawn corners alone: `again`, a second storm, and `lowered`, a limit that a provider begins to enforce.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Final
 
@@ -80,9 +81,9 @@ def _between(chance: random.Random, least: float, most: float) -> float:
     return float(f"{math.exp(chance.uniform(math.log(least), math.log(most))):.2g}")
 
 
-def drawn_kinds() -> Iterator[tuple[str, Kind]]:
+def drawn_kinds(seed: int) -> Iterator[tuple[str, Kind]]:
     """Providers without end: unlimited, buckets and places, of 0.1 to 10 s a call, with room for 5 to 200 calls."""
-    chance = random.Random(DRAWN_SEED)
+    chance = random.Random(seed)
     while True:
         latency_s, many = _between(chance, 0.1, 10), round(_between(chance, 5, 200))
         rate, capacity_s = _between(chance, 2, 60), _between(chance, 2, 60)
@@ -117,10 +118,10 @@ def storms() -> Iterator[Storm]:
         yield Storm(kind, share, storm_s, start_s, *told)
 
 
-def drawn_storms() -> Iterator[Storm]:
+def drawn_storms(seed: int = DRAWN_SEED) -> Iterator[Storm]:
     """Storms without end: half or all calls, 10 to 300 s, from the start or after a minute and more."""
-    chance = random.Random(DRAWN_SEED + 1)
-    for name, kind in drawn_kinds():
+    chance = random.Random(seed + 1)
+    for name, kind in drawn_kinds(seed):
         KINDS[name] = kind
         start_s = chance.choice((1, round(_between(chance, 70, 200))))
         storm_s, share = round(_between(chance, 10, 300)), chance.choice((0.5, 1.0))
@@ -157,6 +158,93 @@ def accepted(pool: Pool, from_s: int, until_s: int) -> float:
     return sum(second.accepted for second in pool.seconds[from_s:until_s]) / (until_s - from_s)
 
 
+class Again(msgspec.Struct, frozen=True):
+    """Two storms, of which the first one may come before anything is known."""
+
+    first: Storm
+    rest_s: int
+    """Seconds between the two."""
+    share: float
+    storm_s: int
+
+    @property
+    def kind(self) -> str:
+        return self.first.kind
+
+    def __str__(self) -> str:
+        return f"{self.first}, {self.share:.0%} for {self.storm_s} s after {self.rest_s} s"
+
+
+def drawn_again(seed: int = DRAWN_SEED) -> Iterator[Again]:
+    """Second storms without end, half a minute to three minutes after one of 4 to 60 s in the first seconds or later."""
+    chance = random.Random(seed + 4)
+    for name, kind in drawn_kinds(seed):
+        KINDS[name] = kind
+        start_s, storm_s = round(_between(chance, 1, 60)), round(_between(chance, 4, 60))
+        told = name.startswith("bucket") and chance.random() < 0.5, chance.random() < 0.5
+        first = Storm(name, chance.choice((0.5, 0.7, 1.0)), storm_s, start_s, *told)
+        yield Again(first, round(_between(chance, 30, 180)), chance.choice((0.5, 0.7, 1.0)), round(_between(chance, 4, 60)))
+
+
+def back_again(corner: Again, seed: int = 1) -> float:
+    """Return the accepted rate from 30 s after the second storm on, as `back` does."""
+    first, kind = corner.first, KINDS[corner.kind]
+    pool = Pool(_refusing(kind, 0.0, first.headers, first.retry_after), seed=seed, demand=lambda at_s: kind.wanted)
+    for began_s, share, took_s in (
+        (first.start_s, first.share, first.storm_s),
+        (first.start_s + first.storm_s + corner.rest_s, corner.share, corner.storm_s),
+    ):
+        pool.run(began_s).provider.stray_share = share
+        pool.run(began_s + took_s).provider.stray_share = 0.0
+    end_s = began_s + took_s + BACK_S
+    return accepted(pool, end_s, end_s + measured_s(kind)) / kind.rate
+
+
+class Lowered(msgspec.Struct, frozen=True):
+    """Limit, of requests in a time, that a provider begins to enforce while calls are under way."""
+
+    calls_a_minute: float
+    capacity_s: float
+    start_s: int
+    """Seconds without it."""
+    wanted: int
+    """Calls in flight that the jobs could have."""
+    latency_s: float
+    retry_after: bool = False
+
+    def __str__(self) -> str:
+        told = " retry-after" * self.retry_after
+        return (
+            f"{self.calls_a_minute:g}/min of {self.capacity_s:g} s from {self.start_s} s on, "
+            f"{self.wanted} calls of {self.latency_s:g} s{told}"
+        )
+
+
+def drawn_lowered(seed: int = DRAWN_SEED) -> Iterator[Lowered]:
+    """Lowered limits without end: 10 to 300 calls a minute, for jobs that could have twice as many and more."""
+    chance = random.Random(seed + 5)
+    while True:
+        corner = Lowered(
+            _between(chance, 10, 300), _between(chance, 2, 60), round(_between(chance, 5, 120)),
+            round(_between(chance, 5, 60)), _between(chance, 0.1, 5), chance.random() < 0.3,
+        )  # fmt: skip
+        allowed = corner.calls_a_minute / 60
+        if allowed * corner.capacity_s >= 1 and corner.wanted / corner.latency_s >= 2 * allowed:
+            yield corner
+
+
+def kept(corner: Lowered, seed: int = 1) -> tuple[float, float]:
+    """Return what was used of a limit from a minute after its beginning on, over nine, and the share of calls refused
+    in all ten."""
+    pool = Pool(
+        Provider(latency_s=corner.latency_s, retry_after=corner.retry_after), seed=seed, demand=lambda at_s: corner.wanted
+    )
+    pool.run(corner.start_s)
+    pool.provider.requests_per_s, pool.provider.capacity_s = corner.calls_a_minute / 60, corner.capacity_s
+    pool.run(corner.start_s + 600)
+    return pool.used(corner.start_s + 60, corner.start_s + 600), pool.throttled(corner.start_s, corner.start_s + 600)
+
+
 class Share(msgspec.Struct, frozen=True):
     """Refusals of a share of all calls, all the time."""
 
@@ -179,10 +267,10 @@ def shares() -> Iterator[Share]:
         yield Share(kind, share, *told)
 
 
-def drawn_shares() -> Iterator[Share]:
+def drawn_shares(seed: int = DRAWN_SEED) -> Iterator[Share]:
     """Shares without end, from 5 to 50 %."""
-    chance = random.Random(DRAWN_SEED + 2)
-    for name, kind in drawn_kinds():
+    chance = random.Random(seed + 2)
+    for name, kind in drawn_kinds(seed):
         KINDS[name] = kind
         told = name.startswith("bucket") and chance.random() < 0.5
         yield Share(name, _between(chance, 0.05, 0.5), told, chance.random() < 0.5)
@@ -252,9 +340,9 @@ def _usable(corner: Bucket) -> bool:
     return corner.limit != "output" or corner.latency_s <= 3 * corner.capacity_s
 
 
-def drawn_buckets() -> Iterator[Bucket]:
+def drawn_buckets(seed: int = DRAWN_SEED) -> Iterator[Bucket]:
     """Usable buckets without end, in the bounds of `buckets`."""
-    chance = random.Random(DRAWN_SEED + 3)
+    chance = random.Random(seed + 3)
     while True:
         size = _between(chance, 20, 2_000), _between(chance, 1, 60), _between(chance, 0.02, 30)
         corner = Bucket(chance.choice(list(LIMITS)), *size, chance.choice((0.4, 0.7, 1.0)), chance.choice((1, 2, 4)))
@@ -315,30 +403,53 @@ def slow(corner: SlowBucket, seeds: Sequence[int] = SLOW_SEEDS) -> tuple[float, 
     return taken / (len(seeds) * 2_400 * allowed), refused / max(taken + refused, 1)
 
 
-def figure(corner: Storm | Share | Bucket, seeds: Sequence[int] = SEEDS) -> tuple[float, str]:
-    """Return what the corner reaches, and its line. Throttled requests beyond 2 % count tenfold."""
+Corner = Storm | Again | Share | Bucket | Lowered
+
+
+def figure(corner: Corner, seeds: Sequence[int] = SEEDS) -> tuple[float, str]:
+    """Return what the corner reaches, and its line.
+
+    Throttled requests of a bucket beyond 2 % count tenfold, those of a limit that was lowered beyond 5 % once.
+    """
     if isinstance(corner, Bucket):
         used, throttled = used_and_throttled(corner, seeds)
         return used - 10 * max(0.0, throttled - 0.02), f"{used:.2f} {throttled:6.2%}  {corner}"
-    found = mean(back(corner, seed) if isinstance(corner, Storm) else answered(corner, seed) for seed in seeds)
+    if isinstance(corner, Lowered):
+        used, throttled = (mean(each) for each in zip(*(kept(corner, seed) for seed in seeds), strict=True))
+        return min(used, 1.0) - max(0.0, throttled - 0.05), f"{used:.2f} {throttled:6.2%}  {corner}"
+    found = mean(_reached(corner, seed) for seed in seeds)
     return found, f"{found:.2f}  {corner}"
 
 
-FAMILIES: Final = {"storms": (storms, 0.9), "shares": (shares, 0.9), "buckets": (buckets, 0.95)}
+def _reached(corner: Storm | Again | Share, seed: int) -> float:
+    if isinstance(corner, Storm):
+        return back(corner, seed)
+    return back_again(corner, seed) if isinstance(corner, Again) else answered(corner, seed)
 
 
-DRAWN_FAMILIES: Final = {"storms": drawn_storms, "shares": drawn_shares, "buckets": drawn_buckets}
+FAMILIES: Final[dict[str, tuple[Callable[[], Iterator[Corner]], float]]] = {
+    "storms": (storms, 0.9), "shares": (shares, 0.9), "buckets": (buckets, 0.95),
+}  # fmt: skip
+DRAWN_FAMILIES: Final[dict[str, tuple[Callable[[int], Iterator[Corner]], float]]] = {
+    "storms": (drawn_storms, 0.9), "again": (drawn_again, 0.9), "shares": (drawn_shares, 0.9),
+    "buckets": (drawn_buckets, 0.95), "lowered": (drawn_lowered, 0.8),
+}  # fmt: skip
 
 
-def main(family: str, text: str = "") -> None:
-    """Print the corners of a family whose name holds `text`, or those that are drawn."""
-    corners, least = FAMILIES[family]
+def main(family: str, text: str = "", seed: str = str(DRAWN_SEED)) -> None:
+    """Print the corners of a family whose name holds `text`, or those that are drawn with `seed`."""
     if text == "drawn":
-        found = [figure(corner, DRAWN_SEEDS) for corner in itertools.islice(DRAWN_FAMILIES[family](), DRAWN)]
+        drawn, least = DRAWN_FAMILIES[family]
+        found = [figure(corner, DRAWN_SEEDS) for corner in itertools.islice(drawn(int(seed)), DRAWN)]
     else:
+        corners, least = FAMILIES[family]
         found = [figure(corner) for corner in corners() if text in str(corner)]
     print(*(line for _, line in sorted(found, reverse=True)), sep="\n")
-    print(f"{sum(reached >= least for reached, _ in found)} of {len(found)} reach {least}")
+    reached = [reached for reached, _ in found]
+    print(
+        f"{sum(each >= least for each in reached)} of {len(found)} reach {least}, {sum(each < 0.5 for each in reached)} "
+        f"are below .5, mean {mean(min(each, 1.0) for each in reached):.3f}"
+    )
 
 
 if __name__ == "__main__":
