@@ -343,7 +343,6 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
         probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
         probing.concurrency = max(policy.spare * strays.level * load.latency_s, float(policy.start))
         probing.strikes = 0
-        strays.known = True
     return True
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusal_corners import Bucket, Share, SlowBucket, Storm, figure, slow, used_and_throttled
+from tests.support import refusal_corners as corners
+from tests.support.refusal_corners import (
+    Again,
+    Bucket,
+    Kind,
+    Share,
+    SlowBucket,
+    Storm,
+    back_again,
+    figure,
+    slow,
+    used_and_throttled,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +102,22 @@ def test_a_guess_that_a_storm_left_does_not_hold(storm: Storm) -> None:
 def test_after_a_storm_from_the_first_second_the_search_begins_anew(storm: Storm) -> None:
     reached, line = figure(storm)
     assert reached >= 0.9, line
+
+
+@pytest.mark.parametrize(
+    ("kind", "corner", "seed"),
+    [  # before: .61, .70, .42
+        (corners.unlimited(78, 0.13), Again(Storm("", 1.0, 18, 13, retry_after=True), 49, 0.5, 39), 1),
+        (corners.bucket(10, 4.3, 6.7), Again(Storm("", 0.7, 18, 22, True, True), 48, 0.7, 29), 4),
+        (corners.bucket(39, 42, 8.7), Again(Storm("", 0.5, 33, 11, True, True), 52, 1.0, 48), 101),
+    ],
+    ids=["unlimited .13s", "bucket of 10/s", "bucket of 39/s"],
+)
+def test_what_was_guessed_in_a_first_storm_does_not_hold_after_a_second(
+    kind: Kind, corner: Again, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(corners.KINDS, "", kind)
+    assert back_again(corner, seed) >= 0.9
 
 
 @pytest.mark.parametrize(
