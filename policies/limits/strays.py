@@ -330,6 +330,9 @@ def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float)
         return True
     calls = strays.accepted + strays.refused
     expected = strays.tolerated * calls
+    if calls >= 3 * policy.mostly_calls and strays.refused > policy.mostly * calls:
+        end(strays)  # whatever the errors allow of a share that was seen in few calls
+        return False
     if strays.refused > expected + 3 * math.sqrt(expected * (1 + calls / max(strays.seen, 1))) + 1:
         strays.accepted = strays.refused = 0
         return False
@@ -382,7 +385,8 @@ def check(policy: LimitPolicy, strays: Strays) -> bool:
         end(strays)
         return True
     strays.confirmed = True
-    strays.tolerated = (strays.tolerated * strays.seen + refused) / (strays.seen + calls)
+    share = (strays.tolerated * strays.seen + refused) / (strays.seen + calls)
+    strays.tolerated = min(share, policy.mostly)
     strays.seen = min(strays.seen + calls, policy.seen_max)
     return False
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from policies.limits import strays
 from policies.limits.limit import PoolCaps, allowance, new
 from policies.limits.limit_policy import LimitPolicy, PoolLoad
-from policies.limits.probing import ProbeMode, Probing, retry, revive
+from policies.limits.probing import ProbeMode, Probing, ascend, retry, revive
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 
@@ -283,6 +283,15 @@ def test_a_tolerance_whose_refusals_have_ended_ends_during_its_check_too() -> No
     assert strays.ended(POLICY, state, 20.0) and (state.tolerated, state.checked) == (0.0, 0)
 
 
+def test_a_climb_towards_a_guess_that_met_nothing_has_measured_nothing() -> None:
+    state = Strays()
+    strays.climb(state, 8.0, 10.0, 0.0, sure=False)
+    probing = Probing(4.0, mode=ProbeMode.RATE, rate=10.0, strays=state)
+    strays.count(state, 20, 0)
+    assert ascend(POLICY, probing, PoolLoad(latency_s=0.1), 2.0)
+    assert (probing.mode, state.climbs, state.known) == (ProbeMode.SLOW_START, False, False)
+
+
 def test_a_storm_that_refuses_all_of_a_climb_says_nothing_of_a_limit() -> None:
     state = Strays(sustained=30.0, known=True)
     strays.climb(state, 5.0, 40.0, 0.0)
@@ -325,6 +334,22 @@ def test_more_refusals_than_the_tolerated_share_begin_an_episode() -> None:
     state = Strays(tolerated=0.1, seen=1_000)
     strays.count(state, 70, 30)
     assert not strays.tolerates(POLICY, state, 10, 20.0)
+
+
+@pytest.mark.parametrize(("calls", "refused", "kept"), [(48, 46, False), (47, 46, True), (48, 38, True)])
+def test_a_share_seen_in_few_calls_is_refuted_where_nearly_all_are_refused(calls: int, refused: int, kept: bool) -> None:
+    """Its error would allow all of them: a bucket of 13 a minute was sent 970 calls a second."""
+    state = Strays(tolerated=0.72, seen=18)
+    strays.count(state, calls - refused, refused)
+    assert strays.tolerates(POLICY, state, 10, 20.0) is kept
+    assert bool(state.tolerated) is kept
+
+
+def test_a_check_of_few_calls_raises_no_share_above_the_most_that_is_tolerated() -> None:
+    state = Strays(tolerated=0.75, seen=10, checked=1)
+    strays.count(state, 0, 10)
+    assert not strays.check(POLICY, state)
+    assert state.confirmed and state.tolerated == POLICY.mostly
 
 
 @pytest.mark.parametrize(
