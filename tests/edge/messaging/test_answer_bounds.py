@@ -70,7 +70,7 @@ def test_a_question_that_may_wait_names_its_seconds_where_the_bound_reads_them(m
 
 
 def test_an_answer_that_takes_the_code_of_its_author_minutes_is_made_once() -> None:
-    made = []
+    made: list[str] = []
 
     async def makes(method: str, args: Any) -> Any:
         if method == "serving":
