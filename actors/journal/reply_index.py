@@ -60,7 +60,8 @@ class ReplyCache:
         self._journals: dict[str, Journal] = {}
 
     def catch_up(self, own: Journal, anew: bool = False) -> None:
-        """Add the replies that this job's journal holds and the index lacks: its last run may have been killed.
+        """Add the replies that this job's journal holds and the index lacks: its last run may have been killed. An
+        index that is ahead of its journal, which has lost its end or is another one, takes all of its replies anew.
 
         ``anew``: the job begins anew, and so do its child jobs, under other names: the replies of their journals are
         added as well, since no other run would do so.
@@ -68,6 +69,9 @@ class ReplyCache:
         after = self._index.seq_of(self._job)
         if after < own.seq:
             self.note(own.seq, replies_in(own.turns(after)))
+        elif after > own.seq:  # at once: when the journal has as many turns again, nothing tells it any more
+            self.note(own.seq, replies_in(own.turns()))
+            self.flush()
         if anew:
             for name in self._folder.jobs():
                 if name.startswith(f"{self._job}~"):
@@ -76,6 +80,7 @@ class ReplyCache:
 
     def _catch_up_with(self, child: str) -> None:
         source, after = self._journal(child), self._index.seq_of(child)
+        after = after if after <= source.seq else 0
         if after < source.seq:
             self._index.put(child, source.seq, list(replies_in(source.turns(after))))
 

@@ -144,3 +144,27 @@ def test_a_copy_is_there_whole_or_not_at_all(busy: Busy, tmp_path: Path, monkeyp
             busy.folder.backup(tmp_path / wrong)
     with pytest.raises(StoreError, match="there is no state folder"):
         StateFolder(tmp_path / "none").backup(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["a", "b~2"])
+def test_an_index_ahead_of_a_journal_takes_its_replies_anew(busy: Busy, tmp_path: Path, name: str) -> None:
+    """After a loss of power, or a journal that was brought back: its turns get numbers that the index has seen."""
+    for _ in range(5):
+        busy.goes_on()
+    job, index = name.partition("~")[0], busy.folder.index()
+    index.put(name, 9, [(b"lost" * 4, 9, 0)])
+    memory = ReplyCache(busy.folder, job, index)
+    memory.catch_up(busy.jobs[job], anew=True)
+    assert index.seq_of(name) == busy.jobs[name].seq == 6, "at once: a kill would leave it ahead"
+    for _ in range(6):
+        busy.count += 1
+        answered = events.Answered(busy.count, "0", 1, b"%016d" % busy.count, Reply(b"{}", "end_turn", "m", Usage()))
+        busy.jobs[name].append([codec.encode_turn(float(busy.count), [codec.encode_batch([answered])])])
+    memory.close()
+    memory = ReplyCache(busy.folder, job, busy.folder.index())
+    memory.catch_up(busy.jobs[job], anew=True)
+    asked = [each for each, _, _ in replies_in(busy.jobs[name].turns())]
+    assert len(memory.find(asked, busy.jobs[job])) == len(asked) == 12
+    assert not memory.find([b"lost" * 4], busy.jobs[job])
+    memory.close()
+    busy.close()
