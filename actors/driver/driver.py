@@ -245,6 +245,8 @@ class Driver:
         number, self._edition = int(self._facts["results_written"]), int(self._facts["reopened"])
         if hasattr(self._sink, "checksum"):
             self._sink.checksum = int(self._facts.get("checksum_written", -1))
+        if hasattr(self._sink, "only_copy"):
+            self._sink.only_copy = not self._opening.terms.keeps_text
         rows = self._sink.open(number, self._facts["bytes_written"], self._own)
         if self._dealing is None or self._dealing.start_at(rows, number, getattr(self._sink, "has", rows)) == rows:
             return rows

@@ -27,11 +27,6 @@ LOOK_S = 0.5
 PATIENCE = 100
 """Requests to a peer without an answer before the driver begins anew."""
 FOLDER = "/simulated"
-SHORT_FILES_KEPT = False
-"""Whether a results file with fewer rows than the journal records keeps these, unseen. The present
-``actors.files.sinks.results_recovery.held`` does so if the file ends within a row. They may be rows of a retry that the
-journal has lost, in which rows stand elsewhere: True, worlds with retries end with rows that are twice in the file, and
-others that are missing."""
 
 
 class Sink:
@@ -180,7 +175,7 @@ class SimDriver:
         """
         values = self._sink.values
         del values[written:]
-        if self.lies and (self._changed(checksum) if len(values) == written else not SHORT_FILES_KEPT):
+        if self.lies and (len(values) != written or self._changed(checksum)):
             values.clear()
 
     def _changed(self, checksum: int) -> bool:

@@ -155,7 +155,7 @@ def _refuse_changed(folder: StateFolder, sink: FileSink | TableSink, k: State) -
             raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away, or give --overwrite")
         refuse_changed_table(folder, k.terms.job, sink)
         return
-    sink.checksum = k.written_checksum
+    sink.checksum, sink.only_copy = k.written_checksum, not k.terms.keeps_text
     try:
         sink.open(k.written_rows, k.written_bytes, True)
     finally:

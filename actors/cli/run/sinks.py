@@ -42,6 +42,8 @@ def complete_output(
     if whole and not is_remote(path):
         return
     terms = last_terms(folder, job)
+    if isinstance(sink, FileSink):
+        sink.only_copy = terms is None or not terms.keeps_text
     lost = f"{path} was changed since job {job} wrote it, and the job keeps no text: "
     if changed and rows == facts["results"] and terms is not None and not terms.keeps_text:
         raise SinkError(f"{lost}it is the only copy, and stays as it is, also with --overwrite")

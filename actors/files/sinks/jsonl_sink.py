@@ -78,6 +78,8 @@ class FileSink:
         self.checksum = -1
         """CRC-32 of the bytes of the last flush. Before ``open``: that of the bytes that the journal records. -1: not
         known."""
+        self.only_copy = False
+        """True if the journal does not hold the rows any more, so that what is left of them in the file stays."""
 
     @property
     def cuts_back(self) -> bool:
@@ -119,8 +121,9 @@ class FileSink:
         """Open the sink and return the number of rows it holds; the next row to write is the one after these.
 
         The journal records `rows` results in the first `size_bytes`; `own`: this job has written here before. The file
-        is truncated to these rows. If the file is shorter, its whole rows are kept; if it was edited or is gone, all
-        rows are written again (0). Raises `SinkError` if the file belongs to something else or cannot be written.
+        is truncated to these rows. If it holds only some of them, these are kept where nothing tells whether they are
+        the first ones: there is no checksum, or no other copy. If they are not kept, or the file was edited or is gone,
+        all rows are written again (0). Raises `SinkError` if the file belongs to something else or cannot be written.
         """
         self.check()
         if self._path == "-":
@@ -151,6 +154,8 @@ class FileSink:
                 self._sum = checksum_of(fd, found[1])
                 if size_bytes and found == (rows, size_bytes) and self.checksum not in (-1, self._sum):
                     found = None  # a row was edited, or changed on the disk
+                elif found != (rows, size_bytes) and self.checksum != -1 and not self.only_copy:
+                    found, self._sum = (0, 0), 0  # perhaps rows of a retry that the journal has lost, in another order
             if found is None and not self._overwrite:
                 raise SinkError(
                     f"{self.name} is not as this job left it ({rows} rows in its first {size_bytes} bytes): move it "

@@ -237,6 +237,36 @@ def test_a_flipped_bit_or_an_edit_in_a_row_that_was_written_is_told(tmp_path):
     assert again.open(0, 0, own=True) == 0 and again.checksum == 0
 
 
+@pytest.mark.parametrize("left", ["half a row", "whole rows", "a hole", "nothing"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_with_some_of_its_rows_is_written_anew_unless_it_is_the_only_copy(tmp_path, name, left):
+    """After a loss of power they may be rows of a retry that the journal has lost, in another order."""
+    path, ends = tmp_path / name, [0]
+    made = opened(path)
+    for row in "abc":
+        made.write([row.encode() * 30])
+        rows, size_bytes = made.flush()
+        ends.append(size_bytes)
+    checksum = made.checksum
+    made.close()
+    whole = path.read_bytes()
+    torn = {
+        "half a row": whole[:-9], "whole rows": whole[: ends[2]], "a hole": whole[: ends[2]] + bytes(ends[3] - ends[2]),
+        "nothing": b"",
+    }[left]  # fmt: skip
+    kept = 2 if left in ("half a row", "a hole") else 0
+    for only_copy, expected in ((True, kept), (False, 0)):
+        path.write_bytes(torn)
+        again = FileSink(str(path))
+        again.checksum, again.only_copy = checksum, only_copy
+        assert again.open(rows, size_bytes, own=True) == expected
+        again.write([b"new"])
+        again.flush()
+        assert again.checksum == zlib.crc32(path.read_bytes())
+        again.close()
+        assert content(path).count(b"\n") == expected + 1
+
+
 def test_a_damaged_member_and_all_after_it_are_cut_off(tmp_path):
     path = tmp_path / "out.gz"
     members = [gzip.compress(b"%d\n" % number * 9) for number in range(4)]
