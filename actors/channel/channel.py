@@ -162,7 +162,8 @@ class Channel:
             (self._journal.meta("limits") or b"").decode(), times(self._folder),
         )  # fmt: skip
         self._shards = ShardLink(self._put, lambda: self._k, self._tool_runs, self._lease)
-        batch, anew = resuming_batch(k, opening, journal.epoch, held, journal.account(journal.seq), self._clock.now_s())
+        account, unmet, now_s = journal.account(journal.seq), self._dispatch.unmet, self._clock.now_s()
+        batch, anew = resuming_batch(k, opening, journal.epoch, held, account, unmet, now_s)
         if k is not None and not anew and (text := differs(k, self._program)):
             raise StoreError(
                 f"job {self.job}: {text}. Revert the change, or start a new job with another --job: "
@@ -373,17 +374,15 @@ class Channel:
         return msgspec.msgpack.encode(some)
 
     async def status(self, number: int = 0) -> bytes:
-        """Return as JSON the job's summary, what its driver needs to know, and the program's lines after number
-        ``lines_after``.
-        """
+        """Return as JSON the job's summary, what its driver needs to know, and the program's lines after a number."""
         k, facts = self._k, summary(self._k) | ({} if self._whole or self._sealed else {"outcome": "running"})
         parts = self._dispatch, self._tool_runs, self._submissions
         facts["unarmed"] = sorted({branch for part in parts for branch in part.without_credential()})
         facts["waits"] = "; ".join([*filter(None, [facts["waits"]]), *self._submissions.words()])
-        facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
-        facts["unsaved_s"] = self._step_timer.unsaved_s()
-        facts |= {"stopping": k.stopping, "shards": self._tool_runs.shards(k), "state": self._folder}
-        return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(number)})
+        facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "unsaved_s": self._step_timer.unsaved_s()}
+        facts |= {"held_until_s": k.hold_until_s, "stopping": k.stopping, "shards": self._tool_runs.shards(k)}
+        told = {"state": self._folder, "epoch": k.epoch, "lines": self._traces.lines(number)}
+        return msgspec.json.encode(facts | told)
 
     async def answer(self) -> bytes:
         """Return the program's answer as JSON; ``null`` if there is none yet."""
@@ -543,7 +542,7 @@ class Channel:
         landed = DurableTurn(seq, turn)
         for granted in landed.granted:
             self._lease.taken(granted)
-        self._dispatch.settled(landed.ended)
+        self._dispatch.settled(landed.settled(self._k))
         if landed.paid and self._k.terms.keeps_text:
             self._memory.note(seq, landed.paid)
         self._upkeep.record_turn(landed.count, turn, self._k.outcome)

@@ -11,6 +11,7 @@ from actors.common.process_owner import Owner
 from actors.common.units import clock
 from actors.programs import loader
 from actors.programs.released import fingerprint_then
+from cortex.calls import lost_turns
 from cortex.goals.result_list import may_reopen
 from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
@@ -88,13 +89,14 @@ def asked(terms: JobTerms) -> dict[str, tuple[str, str]]:
 
 def resuming_batch(
     k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
-    account: bytes = b"", now_s: float = 0.0,
+    account: bytes = b"", unmet: bool = False, now_s: float = 0.0,
 ) -> tuple[list[events.Event], bool]:  # fmt: skip
     """Return the first events of a new incarnation, and whether K begins anew. Raises ``UserError`` if the run must
     wait.
 
     ``account``: totals of the job in its journal. K, replayed with a changed program, knows only those of the calls
-    that the changed program would make too. ``now_s``: the job's time, if it is later than K's.
+    that the changed program would make too. ``unmet``: a branch did not say what it holds. ``now_s``: the job's time,
+    if it is later than K's.
     """
     blob = account or (encode_account(k) if k is not None else b"")
     known = decode_account(blob) if blob else None
@@ -106,8 +108,10 @@ def resuming_batch(
         terms = msgspec.structs.replace(opening.terms, tells_begun=True)
         if carried is not None and (text := carried.as_earlier()):
             terms = msgspec.structs.replace(terms, places=terms.places | {EARLIER: text})
-        return [events.Opened(terms, epoch, known.next_goal if known is not None else 1, carried)], True
-    batch: list[events.Event] = [events.Rejoined(epoch, held)]
+        first = max([known.next_goal if known is not None else 1, *(goal + 1 for goal, _ in held)])
+        return [events.Opened(terms, epoch, first, carried, unmet)], True
+    unasked = lost_turns.unasked(k, held) if k is not None else ()
+    batch: list[events.Event] = [events.Rejoined(epoch, held, unasked, unmet)]
     if k is not None and opening is not None:
         now = opening.terms
         if again is not None and k.edition < again.edition:  # otherwise the message was repeated

@@ -11,7 +11,7 @@ import msgspec
 
 from cortex.journal import codec
 from cortex.state import commands, events
-from cortex.state.state import flight_key
+from cortex.state.state import State, flight_key
 
 TURN_EVENTS_MAX = 4_096
 """Events of one turn at most, so that a flood cannot delay the commit of the first events."""
@@ -100,6 +100,10 @@ class DurableTurn:
             position += len(batch)
         self.count = position
         """Number of all events."""
+
+    def settled(self, k: State) -> list[int]:
+        """Return the attempts that have ended. One that is still in K was named by a reply to another question."""
+        return [key for key in self.ended if key not in k.flights] if k.unmet else self.ended
 
     def _collect(self, seq: int, position: int, batch: Sequence[events.Event]) -> None:
         """Collect a batch of events of several kinds, of which the first has this position in the turn."""

@@ -34,7 +34,7 @@ def look(k: State, out: list[commands.Command]) -> None:
 
 
 def _slow(goal: Goal, flight: InFlightAttempt) -> bool:
-    alone = not goal.hedge and goal.tries == flight.attempt < TRIES_MAX
+    alone = not goal.hedge and goal.tries == flight.attempt and goal.next_attempt <= TRIES_MAX
     return alone and goal.status == Status.ASKED and goal.question == flight.hash and not flight.abandoned
 
 
@@ -59,7 +59,7 @@ def _charge(k: State, flight: InFlightAttempt) -> Charge:
 def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands.Command]) -> None:
     terms, place = k.terms, flight.route
     goal.hedge = flight.attempt
-    goal.tries += 1
+    goal.count_attempt()
     k.retries += 1
     k.tally.hedges += 1
     if k.on_decision is not None:

@@ -45,7 +45,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
     unhedged, elections, asking, own_price = k.unhedged, k.elections, k.asking, k.terms.route.price
     reads_refusals = program.reads_refusals
     policy = k.terms.limits.timeout
-    capped = not budget_slices.unbounded(k)
+    capped, unmet = not budget_slices.unbounded(k), k.unmet
     usual_s = min([teaches_from_s(policy, share.patience) for share in shares], default=0.0)
     other: Event | None = None
     for event in happened:
@@ -60,7 +60,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
             or unhedged or (elections and goal.kind != VOTE) or (asking and asking.get(flight.hash, key) != key)
-            or usage.unknown or elapsed_s > usual_s
+            or usage.unknown or elapsed_s > usual_s or (unmet and event.hash != flight.hash)
         ):  # fmt: skip
             other = event
             break

@@ -13,6 +13,7 @@ import msgspec
 from cortex.admission import budget_slices, hedging
 from cortex.admission.pauses import alike, block
 from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit, unspend
+from cortex.calls import lost_turns
 from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN, waits_of
 from cortex.goals.lifecycle import ASKED, OPEN, asked, keep_late, leave_call, note_refused, reopen
@@ -50,9 +51,11 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     the assumed charge, and the goals that ask the same question now take the reply.
     """
     goal = k.goals.get(event.goal)
-    flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
-    if flight is None:
+    key = flight_key(event.goal, event.attempt)
+    flight = k.flights.get(key)
+    if flight is None or lost_turns.is_of_another(k, flight, event):
         return _late(k, goal, event, out)
+    del k.flights[key]
     usage, question, place = event.reply.usage, flight.hash, flight.route
     release_permit(k, flight, usage)
     learn_patience(k, flight, event.elapsed_s)
@@ -82,14 +85,19 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
 
 def _late(k: State, goal: Goal | None, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
     """Settle a reply to an attempt that was given up as lost, or count one to an unknown attempt as dropped."""
-    missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
-    if missing is None and k.late:
-        missing = k.late.pop(flight_key(event.goal, event.attempt), None)
-    if missing is None:
+    missing = goal.assumed.get(event.attempt) if goal is not None and goal.assumed else None
+    ended = missing is None and k.late
+    if ended:
+        missing = k.late.get(flight_key(event.goal, event.attempt))
+    if missing is None or lost_turns.is_of_another(k, missing, event):
         k.tally.dropped += 1
         if k.on_decision is not None:
             k.on_decision(event.goal, "dropped", {"attempt": event.attempt})
         return []
+    if ended:
+        del k.late[flight_key(event.goal, event.attempt)]
+    elif goal is not None and goal.assumed:
+        del goal.assumed[event.attempt]
     nusd = None
     price = k.terms.routes[missing.route].price if missing.route >= 0 else None
     if event.reply.usage.unknown:

@@ -98,12 +98,12 @@ def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Comman
         if k.on_decision is not None:
             k.on_decision(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})
         return False
-    if goal.tries >= TRIES_MAX:
+    if goal.next_attempt > TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
     if goal.question == question and goal.tries > goal.unsent:
         k.tally.retries += 1
     _asks_now(k, goal, sample, constructor, question, lane)
-    attempt = goal.tries = goal.tries + 1
+    attempt = goal.count_attempt()
     k.ledger.reserve(charge)
     share = k.shares[place]
     bounded = share.bounded if share.starts > 0 else 0

@@ -215,7 +215,7 @@ def tool_errand(
     function = program.tools.get(tool)
     repeatable = item > 0 or bool(getattr(function, "repeatable", False))
     command = commands.StartToolRun(
-        goal.id, 0, tool, arguments, k.call_id(goal.id, f"tool-{goal.tries + 1}"),
+        goal.id, 0, tool, arguments, k.call_id(goal.id, f"tool-{goal.next_attempt}"),
         getattr(function, "timeout_s", None) or TOOL_S, getattr(function, "at_once", None) or 0,
         k.terms.tells_begun and not repeatable,
     )  # fmt: skip
@@ -226,7 +226,7 @@ def send(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
     """Send an errand, for the first time or again: a new attempt with the same idempotency key."""
     assert task.command is not None
     k.errands.pop(flight_key(goal.id, task.attempt), None)
-    goal.tries += 1
+    goal.count_attempt()
     goal.due_at_s, task.due_at_s = NEVER, HELD if k.closing else 0.0
     task.attempt, task.begun = goal.tries, False
     k.errands[flight_key(goal.id, task.attempt)] = task

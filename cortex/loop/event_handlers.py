@@ -9,7 +9,7 @@ import msgspec
 
 from cortex.admission import budget_slices, pauses
 from cortex.admission.permits import close_servers, granted_pace, own_pace, reroute, reroute_own
-from cortex.calls import attempts
+from cortex.calls import attempts, lost_turns
 from cortex.calls.program_hooks import Out, error_text, fold, fold_reply, give_up, stop
 from cortex.goals import result_list, shards
 from cortex.goals.apply_changes import apply, fast_apply, may_apply_fast
@@ -33,7 +33,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     k.began_at_s = k.at_s
     k.source_ended = not event.terms.streams
     k.pace = own_pace(None, k.at_s, k.terms.limits)
-    k.next_goal = event.first_goal
+    k.next_goal, k.unmet = event.first_goal, event.unmet
     if event.carried is not None:
         k.ledger = msgspec.structs.replace(event.carried)  # a copy: events are immutable
     try:
@@ -46,6 +46,8 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     if event.epoch <= k.epoch:
         return  # duplicate message, or an incarnation that has ended
     k.epoch = event.epoch
+    k.unmet = k.unmet or event.unmet
+    lost_turns.leave_out(k, event.unasked)
     for share in k.shares:
         share.permits, share.starts = 0, -1  # the new incarnation requests its own lease
     budget_slices.void(k)

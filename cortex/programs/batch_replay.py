@@ -117,7 +117,7 @@ def _may_fold(k: State) -> bool:
         or not may_ask_fast(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
         or k.deadlines or k.unhedged or k.elections or k.errands or k.submissions or k.shards or k.asking
         or k.held or k.again or k.withdrawn or k.parked or k.called or k.looking or k.paused is not None or k.outcome
-        or k.finished or k.closing or k.open_by_kind.keys() != {"row"}
+        or k.finished or k.closing or k.unmet or k.open_by_kind.keys() != {"row"}
     )  # fmt: skip
 
 

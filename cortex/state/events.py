@@ -34,6 +34,8 @@ class Opened(_Event, frozen=True, tag="opened"):
     goal."""
     carried: Ledger | None = None
     """Amounts that the job had spent before it began anew: its cap still counts them."""
+    unmet: bool = False
+    """True if a branch did not say what it holds of the job (``State.unmet``)."""
 
 
 class Rejoined(_Event, frozen=True, tag="rejoined"):
@@ -42,6 +44,11 @@ class Rejoined(_Event, frozen=True, tag="rejoined"):
     epoch: int
     held: tuple[tuple[int, int], ...] = ()
     """(goal, attempt) of the calls that branches still hold."""
+    unasked: tuple[tuple[int, int], ...] = ()
+    """Those of ``held`` that no turn of the journal asked: the journal has lost its end. Their numbers are not given
+    again."""
+    unmet: bool = False
+    """True if a branch did not say what it holds (``State.unmet``)."""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

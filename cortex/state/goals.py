@@ -162,6 +162,20 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """Number of the `tries` that were taken back before anything was sent: they count as none."""
     tried: int = 0
     """Routes of equal rank that failed the latest question, as bits by place (``policies.failures.peers``)."""
+    given: int = 0
+    """Highest number of an attempt that a branch holds from a turn that the journal has lost; 0: none is known."""
+
+    @property
+    def next_attempt(self) -> int:
+        """Number of the next attempt: no branch holds another under it."""
+        return max(self.tries, self.given) + 1
+
+    def count_attempt(self) -> int:
+        """Begin the next attempt, and return its number. The numbers that it leaves out count as no attempts."""
+        attempt = self.next_attempt
+        self.unsent += attempt - 1 - self.tries
+        self.tries = attempt
+        return attempt
 
     @property
     def joined(self) -> bool:

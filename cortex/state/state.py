@@ -303,6 +303,9 @@ class State(msgspec.Struct, dict=True):
     their results are read then. They hold at most the attempts that were in flight at the end."""
     written_checksum: int = -1
     """CRC-32 of the results in the sink; -1: not known."""
+    unmet: bool = False
+    """True if a branch did not say what it holds when a channel of the job began. It may hold replies to calls of turns
+    that the journal has lost, with the numbers of later calls: the question of each reply is compared."""
 
     def __post_init__(self) -> None:
         if not self.shares:
@@ -437,7 +440,7 @@ class State(msgspec.Struct, dict=True):
         if self.paused is not None:
             more = int(self.live > 0 and not under_way)  # one call, to test the block
         elif self.wishes:
-            nothing_yet = self.source_ended and self.next_goal == 1  # select itself may make the first goal
+            nothing_yet = self.source_ended and not (self.tally.calls or self.ended)  # select may make the first goal
             looks = self.unseen and not under_way and (self.live > 0 or nothing_yet)
             more += self.offered or int(looks)  # one permit, so that select is called
         wanted, most = under_way + more, self.terms.limits.concurrency

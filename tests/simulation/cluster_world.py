@@ -24,12 +24,6 @@ from tests.simulation.provider import Provider
 from tests.simulation.scenario import EPOCH_S, Plan
 from tests.simulation.transport import Transport
 
-REPLIES_TOLD_APART = False
-"""Whether K takes in a reply only if it answers the question of its call. ``cortex.calls.attempts.answered`` goes by
-goal and attempt alone. A branch on another machine may hold the reply to a call of which the journal has lost the turn,
-and another question may then be asked under the same two numbers: True, votes and plans are answered by replies to other
-questions. So where questions depend on replies, the machines of all branches lose their power together, until this is
-mended. Rows of a batch have the same numbers again."""
 MANY = 50
 """Branches above which all tasks are kept: to look through those of such a world at each death takes longer."""
 
@@ -159,9 +153,8 @@ class World:
         """
         self.tell(f"{node.name} loses its power")
         node.up, node.boots, node.lost_s, node.up_s = False, node.boots + 1, self.loop.time(), -self.loop.time()
-        everywhere = not REPLIES_TOLD_APART and any(job.program != "batch" for job in self.plan.jobs)
         for life in [*self.lives.values(), *self._replaced]:
-            if not life.dead and (everywhere or life.node is node):
+            if not life.dead and life.node is node:
                 life.at_death()
         draw = self._power.random
         lost = self.disk.lose_power(lambda: int(draw() * CACHED_MAX ** depth) if depth > 0.2 else 0)

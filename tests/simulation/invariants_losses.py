@@ -12,7 +12,6 @@ from typing import Any
 
 from cortex.state import commands, events
 from cortex.values.reply import Reply
-from tests.simulation import cluster_world
 from tests.simulation.invariants import JobWatch, Observer, Watch
 from tests.simulation.loop import Life
 from tests.simulation.provider import ELECT, reply, said, spoken
@@ -48,8 +47,6 @@ class LossesWatch(Observer):
                     call = calls.get((event.goal, event.attempt))
                     if call is not None:
                         self._answered(record.name, call, event.hash, event.reply)
-                elif type(event) is events.AttemptFailed and not cluster_world.REPLIES_TOLD_APART:
-                    calls.pop((event.goal, event.attempt), None)  # perhaps that of a lost turn: K drops the reply then
                 elif type(event) is events.ReplyRecalled and event.reply is not None and event.goal in last:
                     self._answered(record.name, last[event.goal], event.hash, event.reply)
         for one in out:
@@ -63,8 +60,7 @@ class LossesWatch(Observer):
         text, plan = spoken(call.body), self._plans.get(job)
         if plan is not None and plan.program == "batch" and not plan.retries and not self._world.plan.provider.shapes:
             self._known[job].add(text)
-        rows = plan is not None and plan.program == "batch" and not cluster_world.REPLIES_TOLD_APART
-        if question != call.hash and not rows:  # a row may be answered by another of its routes
+        if question != call.hash:
             self._watch.say(f"{job}: goal {call.goal} asks {text!r} and takes in the reply to another question")
         elif self._has_one(text) and not self._world.provider.odd(text) and answer.body != reply(said(text)).body:
             self._watch.say(f"{job}: {text!r} is answered by {answer.body!r}")

@@ -11,6 +11,7 @@ from actors.channel import fencing, job_clock
 from actors.journal import journal, reply_index
 from actors.providers.chat_completions import response as chat_response
 from actors.providers.messages import flawed_response
+from cortex.calls import lost_turns
 from cortex.journal import seals
 from cortex.state import events, route_share
 from cortex.values import ledger
@@ -55,6 +56,11 @@ def sink_longer_than_its_journal(patch: Patch) -> None:
 @planted("an epoch that a journal has lost is not taken again while branches know it", 2476, likely=troubled("power_lost"))
 def lost_epoch_taken_again(patch: Patch) -> None:
     patch.setattr(fencing, "_above", lambda source, number: None)
+
+
+@planted("numbers that branches hold of turns that are lost are not given again", 15944, likely=troubled("power_lost"))
+def lost_numbers_given_again(patch: Patch) -> None:
+    patch.setattr(lost_turns, "leave_out", lambda k, numbers: None)
 
 
 @planted("what the index of replies names is believed only if it answers the question", 47357, likely=troubled("power_lost"))

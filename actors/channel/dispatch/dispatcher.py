@@ -82,6 +82,8 @@ class Dispatch:
         the numbers of its old messages."""
         self._closed = False
         self.epoch = self.acknowledged = 0
+        self.unmet = False
+        """True if a branch did not say what it holds when it was asked last."""
         self.staff: tuple[str, ...] = ()
         """Names of the branches that take calls, as last told."""
 
@@ -94,9 +96,10 @@ class Dispatch:
         for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(BranchLink(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
+        self.unmet = None in held
         if self._needs_watch():
             self._watch()
-        return tuple(key for keys in held for key in keys)
+        return tuple(key for keys in held for key in keys or ())
 
     def staffed(self, names: tuple[str, ...]) -> None:
         """Take the branches that take calls from now on. Calls at other branches end there; unsent ones go to these."""
@@ -121,7 +124,8 @@ class Dispatch:
         await self._meet(link)
         self._watch()
 
-    async def _meet(self, link: BranchLink) -> list[tuple[int, int]]:
+    async def _meet(self, link: BranchLink) -> list[tuple[int, int]] | None:
+        """Ask a branch for the attempts of this job that it holds, and return these; None if it does not answer."""
         for _ in range(int(MEET_S / AWAY_S)):
             asked = link.incarnation
             try:
@@ -146,7 +150,7 @@ class Dispatch:
             self._liveness.up(link)
             return list(keys)
         # the link is completed at the branch's first sign of life; results that the branch holds arrive by themselves
-        return []
+        return None
 
     def processes(self) -> dict[str, str]:
         """Return the incarnations of the branches by their names; empty where none is known."""
