@@ -245,7 +245,7 @@ def test_nobody_is_believed_that_there_is_no_batch_while_it_may_still_arrive(ask
 
     def said(name: str, now_s: float) -> list[type]:
         opening = Opening(terms=k.terms, owner=this_owner("inline"), who="ann", decided=((1, name),))
-        return [type(event) for event in resuming_batch(k, opening, 2, (), b"", now_s)[0]]
+        return [type(event) for event in resuming_batch(k, opening, 2, (), now_s=now_s)[0]]
 
     for now_s in (0.0, made.settled_at_s - 1.0):
         with pytest.raises(UserError, match="submission 1 of j may still arrive at the provider until "):
