@@ -39,6 +39,9 @@ RECENT_MAX = 50_000
 _CACHE_KB = 4_096
 """Kilobytes of the file that SQLite keeps in memory: the small table, and as much of the large one."""
 
+_UNREADABLE = (sqlite3.Error, BadSeal, msgspec.MsgspecError, UnicodeDecodeError)
+"""Errors of reading a damaged index. The last is that of SQLite's own error text, which quotes the damaged structure."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS recent (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
@@ -231,7 +234,7 @@ def whose(path: Path, question: bytes) -> tuple[str, int]:
             for table in _there(db):
                 for job, seq in db.execute(f"SELECT job, seq FROM {table} WHERE hash = ?", (question,)):
                     return str(job), int(seq)
-    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
+    except _UNREADABLE:
         pass
     return "", 0
 
@@ -249,7 +252,7 @@ def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
                 for table in _there(db):
                     rows = db.execute(f"SELECT hash FROM {table} WHERE {_among(some)}", some)
                     found.update(bytes(hash_) for (hash_,) in rows)
-    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
+    except _UNREADABLE:
         return set()
     return found
 
@@ -260,7 +263,7 @@ def anything(path: Path) -> bool:
         with contextlib.closing(_read_only(path, 10.0)) as db:
             sorted_in = (db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _there(db))
             return any(sorted_in) or next(unsorted(db), None) is not None
-    except (sqlite3.Error, BadSeal, msgspec.MsgspecError):
+    except _UNREADABLE:
         return False
 
 

@@ -17,7 +17,7 @@ _BIG_ENDIAN = 0x377F0683
 
 
 def write_ahead(db: sqlite3.Connection) -> None:
-    """Set write-ahead logging for the file of this connection. Raises ``sqlite3.Error``.
+    """Set write-ahead logging for the file of this connection, which reads its structure. Raises ``sqlite3.Error``.
 
     The attempt is repeated: a connection that changes the mode already holds a read lock, and SQLite then does not wait
     for other locks, whatever the connection's timeout is. Of two connections that open a new file at once, one would
@@ -31,6 +31,8 @@ def write_ahead(db: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
                 raise
+        except UnicodeDecodeError:  # of the error's text, which quotes the structure
+            raise sqlite3.DatabaseError("malformed database schema") from None
         time.sleep(AGAIN_S)
 
 

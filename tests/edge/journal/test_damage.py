@@ -18,8 +18,9 @@ from actors.common.errors import UserError
 from actors.history.catalog import replayed
 from actors.history.result_history import lines
 from actors.journal.journal import Damaged, Journal, StateFolder, StoreError
+from actors.journal.sqlite.backup import backup
 from actors.journal.sqlite.key_values import FileKeyValues
-from actors.journal.sqlite.reply_index import FileReplyIndex
+from actors.journal.sqlite.reply_index import FileReplyIndex, anything, known
 from actors.journal.sqlite.wal import CutLog, see_whole
 from actors.maintenance.fork import ForkSpec, fork
 from actors.programs import loader
@@ -105,6 +106,28 @@ def test_no_flipped_bit_and_no_zeroed_sector_is_believed(place: Path, tmp_path: 
 def test_none_of_a_thousand_is(place: Path, tmp_path: Path) -> None:
     found = _trials(place, tmp_path / "state", LONG)
     assert not found["WRONG"] and found["told"] > LONG // 4, found
+
+
+def _no_text(path: Path) -> None:
+    """Damage the structure of a file so that SQLite's error quotes bytes that are no text."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA writable_schema=ON")
+        db.execute("UPDATE sqlite_master SET name = CAST(x'74ff' AS TEXT), sql = CAST(x'43ffff' AS TEXT) WHERE rootpage > 1")
+        db.commit()
+
+
+def test_a_structure_that_is_no_text_is_told_as_damage(place: Path, tmp_path: Path) -> None:
+    to = _copy(place, tmp_path / "state")
+    for path in (to / "jobs" / "j.sqlite", to / "replies.sqlite"):
+        _no_text(path)
+        with closing(sqlite3.connect(path)) as db, pytest.raises(UnicodeDecodeError):
+            db.execute("PRAGMA journal_mode=WAL")
+    for opened in (lambda: StateFolder(to).journal("j"), lambda: FileReplyIndex(to / "replies.sqlite")):
+        with pytest.raises(StoreError, match="malformed"):
+            opened()
+    with pytest.raises(StoreError, match="malformed"):
+        backup(to, tmp_path / "copy")
+    assert not known(to / "replies.sqlite", [b"q"]) and not anything(to / "replies.sqlite")
 
 
 def _write(place: Path, table: str, number: int, value: bytes | None) -> None:
