@@ -39,7 +39,7 @@ class PoolMemo(msgspec.Struct, frozen=True, array_like=True):
     """State of a pool and a route, for the next incarnation of the scheduler."""
 
     stamp: tuple[int, int]
-    """(era, serial): the greater is the newer."""
+    """(era, serial): the greater is the newer. Two schedulers neither of which heard of the other have the same era."""
     at_s: float
     """Time of writing, on the writer's clock."""
     cortex: str
@@ -155,12 +155,26 @@ def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
         touch(state, claim.pool)
     if kept.breaker is None or route.seen_here or (late and (any(route.stamp) or route.breaker.generation)):
         return
-    if kept.stamp > route.stamp:
+    shifted = breaker.shifted(kept.breaker, by_s)
+    if _counts(route, kept, shifted):
         old = route.breaker.state
-        route.stamp, route.breaker = kept.stamp, breaker.shifted(kept.breaker, by_s)
+        route.stamp, route.writer, route.breaker = kept.stamp, kept.cortex, shifted
         state.wake(breaker.due_at_s(route.breaker, state.at_s))
         if route.breaker.state is not old:
             moved(state, claim.route, breaker.BreakerMove(old, route.breaker.state, route.breaker.why), out)
+
+
+def _counts(route: RouteState, kept: PoolMemo, shifted: Breaker) -> bool:
+    """Return whether a memo's breaker replaces that of an earlier memo.
+
+    The stamps of two schedulers that have counted the same era cannot be compared: one began without any memo of the
+    other. Of their breakers the one that stays open longer counts.
+    """
+    if kept.stamp[0] != route.stamp[0] or kept.cortex == route.writer:
+        return kept.stamp > route.stamp
+    return shifted.state is BreakerState.OPEN and (
+        route.breaker.state is not BreakerState.OPEN or shifted.until_s > route.breaker.until_s
+    )
 
 
 def shared(state: SchedulerState, name: str, share: tenancy.TenantShare, until_s: float) -> None:

@@ -158,6 +158,8 @@ class RouteState(msgspec.Struct):
     """Jobs with a claim on it, in the order in which they came."""
     stamp: tuple[int, int] = (0, 0)
     """Stamp of the memo that it was adopted from."""
+    writer: str = ""
+    """Incarnation of the scheduler that wrote that memo."""
     seen_here: bool = False
     """True if results moved its breaker, or probes are out, in this incarnation of the scheduler: memos are then
     ignored."""

@@ -88,12 +88,13 @@ def test_jobs_with_shards_hold_to_it_too(seeds: Sequence[int]) -> None:
     assert not broken, "\n".join(f"{seed}, with shards\n{text}" for seed, text in broken)
 
 
-@pytest.mark.parametrize("seed", [6583, 10246, 10616, 35258, 20012150, 20014629, 20023472])
+@pytest.mark.parametrize("seed", [6583, 10246, 10616, 35258, 20005120, 20012150, 20014629, 20023472])
 def test_a_loss_of_power_that_once_failed_does_no_more(seed: int) -> None:
     """Seeds that failed once, and the reasons.
 
     Branches held calls of turns that the journal had lost, with the numbers of later ones. In 20023472 the reply
     to one vote answered another, in 20014629 four goals waited without end, and in 20012150 a row was paid for twice. In
+    20005120 two schedulers had counted one era, and a third took the older breaker for the newer. In
     10246 the sink of the world took rows of a retry that its journal had lost for the rows before it. In the others the
     watch was wrong. 6583: it missed the cost of a submission whose intent was lost. 10616: it did not know that a clock
     was set while the machine had no power. 35258: it expected a cortex to know of an open breaker that no journal told

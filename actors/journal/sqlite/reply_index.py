@@ -40,7 +40,7 @@ _CACHE_KB = 4_096
 """Kilobytes of the file that SQLite keeps in memory: the small table, and as much of the large one."""
 
 _UNREADABLE = (sqlite3.Error, BadSeal, msgspec.MsgspecError, UnicodeDecodeError)
-"""Errors of reading a damaged index. The last is that of SQLite's own error text, which quotes the damaged structure."""
+"""Errors of reading a damaged index. The last is of SQLite's own error, which quotes the damaged structure."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;

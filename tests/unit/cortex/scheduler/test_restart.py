@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from cortex.scheduler.pools import PoolMemo
 from cortex.scheduler.protocol import (
     AllRejoined,
     ChannelJoined,
@@ -16,6 +18,7 @@ from cortex.scheduler.protocol import (
     TimePassed,
 )
 from cortex.scheduler.reports import Grant, ProgressReport, RouteSignals
+from policies.failures.breaker import Breaker, BreakerState
 from policies.limits.limit import PoolCaps
 from tests.support.fake_job_channels import ROUTE, Town, out, settings, told, town
 from tests.support.fake_members import House, of
@@ -226,3 +229,23 @@ def test_after_a_restart_in_which_a_channel_kept_silent_probes_wait_until_its_ow
     t.after(5.0)
     t.deliver_all()
     assert t.jobs["a"].starts[ROUTE] == 3
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_two_schedulers_with_one_era_the_breaker_that_stays_open_longer_counts(order: str) -> None:
+    """Neither had a memo of the other. The serial of the one that gave more grants is no sign that it came later."""
+    t = Town(settings(10))
+    t.after(1.0)
+    t.join("a")
+    t.deliver_all()
+    made = msgspec.msgpack.decode(t.jobs["a"].memos[ROUTE], type=PoolMemo)
+    memos = {
+        "a": PoolMemo((1, 900), 1.0, "earlier", made.limit, made.caps, Breaker(state=BreakerState.OPEN, until_s=12.0)),
+        "b": PoolMemo((1, 3), 1.0, "later", made.limit, made.caps, Breaker(state=BreakerState.OPEN, until_s=22.0)),
+    }
+    t.jobs["b"] = type(t.jobs["a"])("b")
+    t.start(again=True)
+    for name in order:
+        t.jobs[name].memos[ROUTE] = msgspec.msgpack.encode(memos[name])
+        t.join(name)
+    assert t.state.routes[ROUTE].breaker.until_s == t.at_s + 21.0
