@@ -41,6 +41,8 @@ _SPENT = (
     "cache_read_tokens", "cache_creation_tokens", "attempts", "paid_calls", "reused_calls", "paid_again",
 )  # fmt: skip
 """Ledger fields that are totals, not the state of a moment or a day."""
+_AMOUNTS = (("known_nusd", "assumed_nusd"), ("known_tokens", "assumed_tokens"))
+"""Those of them of which a part becomes smaller as it is settled. All others only grow."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -100,8 +102,9 @@ def take(k: State, goal: int, report: ShardReport) -> None:
     shard = k.shards.get(goal)
     if shard is None or (report.epoch, report.serial) <= shard.reported:
         return
+    again = report.epoch > shard.reported[0]
     shard.reported = (report.epoch, report.serial)
-    _count(k.ledger, report.ledger, shard.ledger)
+    _count(k.ledger, report.ledger, _still_known(report.ledger, shard.ledger) if again else shard.ledger)
     shard.ledger = report.ledger
     if report.tally is not None:
         _tally(k.tally, report.tally, shard.tally)
@@ -121,6 +124,20 @@ def _task(k: State, goal: int) -> ExternalRun | None:
 def _count(whole: Ledger, now: Ledger, before: Ledger) -> None:
     for name in _SPENT:
         setattr(whole, name, getattr(whole, name) + getattr(now, name) - getattr(before, name))
+
+
+def _still_known(now: Ledger, before: Ledger) -> Ledger:
+    """Return the totals of ``before`` without what a shard's journal has lost with its end: that was paid, and a cap
+    counts it. ``now``: the totals of the shard's next channel. What was settled meanwhile is not lost: neither the
+    attempts nor what is known become less by that.
+    """
+    amounts = {name for pair in _AMOUNTS for name in pair}
+    kept = {name: min(getattr(now, name), getattr(before, name)) for name in _SPENT if name not in amounts}
+    for known, assumed in _AMOUNTS:
+        lost = getattr(before, known) + getattr(before, assumed) - getattr(now, known) - getattr(now, assumed)
+        if before.attempts > now.attempts or getattr(before, known) > getattr(now, known):
+            kept[known] = getattr(before, known) - max(0, lost)
+    return msgspec.structs.replace(before, **kept)
 
 
 def _tally(whole: JobCounters, now: JobCounters, before: JobCounters) -> None:

@@ -149,6 +149,33 @@ def test_what_an_earlier_channel_says_comes_late():
     assert (stage.k.ledger.known_nusd, stage.k.shards[1].money.held_nusd) == (100, lent)
 
 
+# (known, assumed, attempts, paid) before, and by the next channel -> of the whole, and the total of what it paid later
+LOST = [
+    ((90, 10, 10, 9), (0, 0, 0, 0), (100, 0, 10, 9)),  # the whole journal
+    ((90, 10, 10, 9), (40, 0, 4, 4), (100, 0, 10, 9)),  # its last turns
+    ((90, 10, 10, 9), (60, 40, 10, 6), (60, 40, 10, 9)),  # the last replies: these calls are assumed to be paid
+    ((90, 10, 10, 9), (60, 10, 10, 6), (90, 10, 10, 9)),
+    ((90, 10, 10, 9), (95, 0, 10, 10), (95, 0, 10, 10)),  # nothing: an assumed call was settled, for less
+    ((90, 10, 10, 9), (90, 0, 10, 9), (90, 0, 10, 9)),  # nor here, for nothing
+    ((90, 10, 10, 9), (130, 10, 14, 13), (130, 10, 14, 13)),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "whole"), LOST)
+def test_what_a_shard_paid_in_turns_that_its_journal_has_lost_stays_paid(before, now, whole):
+    stage = parent(max_cost_nusd=CAP)
+    for epoch, seen in enumerate((before, now), 1):
+        fields = dict(zip(("known_nusd", "assumed_nusd", "attempts", "paid_calls"), seen, strict=True))
+        told(stage, 1, msgspec.structs.replace(said(epoch=epoch), ledger=Ledger(**fields)))
+    ledger = stage.k.ledger
+    assert (ledger.known_nusd, ledger.assumed_nusd, ledger.attempts, ledger.paid_calls) == whole
+    lent = told(stage, 1, msgspec.structs.replace(said(epoch=2, lacks=(CAP, 0)), ledger=Ledger(**fields)))
+    others = ledger.known_nusd + ledger.assumed_nusd - fields["known_nusd"] - fields["assumed_nusd"]
+    assert lent is not None and lent <= CAP - others, "what was lost is no part of the cap that can be lent"
+    stage.turn()
+    check(stage.k)
+
+
 def test_what_comes_twice_or_after_a_later_word_is_taken_for_nothing():
     stage = parent(max_cost_nusd=CAP)
     early = said(10)
@@ -214,7 +241,7 @@ def test_a_shard_whose_journal_has_lost_its_end_begins_again():
     check(stage.k)
     home(stage, 1, said(4, epoch=2))
     home(stage, 2, said(5))
-    assert (stage.k.outcome, stage.k.ledger.known_nusd, stage.k.live) == ("complete", 9, 0)
+    assert (stage.k.outcome, stage.k.ledger.known_nusd, stage.k.live) == ("complete", 11, 0), "6 paid before, 2 of it lost"
 
 
 def test_a_complete_job_goes_on_with_such_a_shard():
