@@ -193,6 +193,11 @@ class Queueing(msgspec.Struct, array_like=True):
     """
     doubted_s: float = 0.0
     """Time since when it is, in seconds."""
+    burst_s: float = 0.0
+    """Seconds from the latest step of growth until the first answers to calls begun with it were in; 0: they are not.
+    """
+    burst_before_s: float = 0.0
+    """The same of the step before; 0: not known."""
 
 
 def is_quick(
@@ -235,6 +240,10 @@ def observe(
     in_flight = doubted or in_flight
     until_s = queue.doubted_s if doubted else math.inf
     told = waits.take(waiting, at_s, in_flight, samples, prompts, until_s=until_s)
+    if waiting.burst >= FIRST:
+        queue.burst_s = queue.burst_s or at_s - waiting.from_s
+    if doubted and queue.burst_before_s and waiting.fresh >= FIRST:
+        queue.first_s = queue.first_s or at_s - waiting.from_s
     if not doubted and _is_late(queue, at_s, in_flight):
         queue.doubted, queue.doubted_s = in_flight, at_s
         return queue.before
@@ -275,6 +284,9 @@ def observe(
         queue.before, queue.before_wait_s = in_flight, now.wait_s
         queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
         queue.trial, queue.first_before_s, queue.first_s = trial, queue.first_s, 0.0
+        # Where durations vary, or the batch slows, a doubt by mistake would leave too few answers to end it soon.
+        tells = max(now.noise, now.varied) <= EXACT and follows > FOLLOWS_GROWING
+        queue.burst_before_s, queue.burst_s = queue.burst_s if tells else 0.0, 0.0
         waits.begin_anew(waiting, at_s, wanted)
     return wanted
 
@@ -294,13 +306,17 @@ def _doubted(queue: Queueing, at_s: float, in_flight: float) -> float:
 def _is_late(queue: Queueing, at_s: float, in_flight: float) -> bool:
     """Return True if the first answers of a step of growth are not in when they should be, if none waited.
 
-    Twice as many calls are in flight as at the step before, so the quickest of them should be answered sooner.
+    Twice as many calls are in flight as at the step before, so the quickest of them should be answered sooner. Soonest
+    of all come those begun with the step: their answers say little of a wait, but that none comes does. In the same way
+    BBR drains the queue that Startup built as soon as the pipe is full, before it probes on (draft-ietf-ccwg-bbr).
     """
     waiting = queue.waiting
     if waiting.fresh >= FIRST:
         queue.first_s = queue.first_s or at_s - waiting.from_s
         return False
-    late = 0 < LATE * queue.first_before_s < at_s - waiting.from_s - 2 * waits.LATE_S
+    since_s = at_s - waiting.from_s - 2 * waits.LATE_S
+    late = 0 < LATE * queue.first_before_s < since_s
+    late = late or (waiting.burst < FIRST and 0 < LATE * queue.burst_before_s < since_s)
     return late and queue.growing and waits.LATE_CALLS <= queue.before < in_flight
 
 

@@ -188,6 +188,8 @@ class Waiting(msgspec.Struct, array_like=True):
     flight. Seconds are shares of that mean."""
     calm: LengthSums = field(default_factory=LengthSums)
     """The same over answers of which none waited."""
+    burst: int = 0
+    """Answers to calls begun with the last change, where these do not count."""
 
 
 class WaitReading(msgspec.Struct):
@@ -266,6 +268,7 @@ def take(
     from_s, old, new = waiting.from_s, LengthSums(), LengthSums()
     for (seconds, output), prompt in zip(samples, prompts, strict=False):
         _add(new if from_s <= at_s - seconds < until_s else old, seconds, output, prompt)
+        waiting.burst += from_s - LATE_S <= at_s - seconds < from_s
     many = min(max(2 * in_flight, 48.0), 512.0)
     _fade(waiting.lengths, many, old)
     if not new.count:
@@ -296,7 +299,7 @@ def begin_anew(waiting: Waiting, at_s: float, in_flight: float) -> None:
     late_s = LATE_S if quick or (in_flight >= LATE_CALLS and not _alike(waiting)) else 0.0
     if waiting.level.count > 1:
         _fade(waiting.around, AROUND_ANSWERS, _differences(waiting, waiting.level))
-    waiting.from_s, waiting.fresh, waiting.level = at_s + late_s, 0, LengthSums()
+    waiting.from_s, waiting.fresh, waiting.level, waiting.burst = at_s + late_s, 0, LengthSums(), 0
 
 
 def _alike(waiting: Waiting) -> bool:

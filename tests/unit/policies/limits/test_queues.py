@@ -375,6 +375,21 @@ def in_doubt(slots: int, seed: int) -> Queues:
     raise AssertionError("no step was taken back")
 
 
+@pytest.mark.parametrize(("slots", "seed", "calls"), [(512, 1, 0.52), (512, 2, 0.45), (1_024, 1, 0.55)])
+def test_a_step_is_doubted_once_calls_begun_with_it_should_be_answered(slots: int, seed: int, calls: float) -> None:
+    """By those begun after it, it was doubted after .60, .75 and .62 calls' time, while as many waited as slots are."""
+    queue = in_doubt(slots, seed).pool.limit.queue
+    assert queue is not None and queue.doubted == 2 * slots
+    assert queue.doubted_s - queue.waiting.from_s <= calls * 10.0
+
+
+def test_the_step_after_one_that_was_doubted_is_doubted_too() -> None:
+    """The step to 1,024 is doubted by mistake. No first answers were noted of it, so the next one was not doubted: .29
+    waited."""
+    found = Queues(Server(slots=1_024, mean_s=30.0), seed=2).run(540)
+    assert found.waiting(240, 540) <= 0.2 * 1_024
+
+
 @pytest.mark.parametrize(("slots", "seed"), [(700, 1), pytest.param(700, 2, marks=pytest.mark.long)])
 def test_a_step_that_is_doubted_when_all_connections_are_reset_is_forgotten(slots: int, seed: int) -> None:
     """No call of the step is answered any more: 512 of 700 slots were used for good."""
