@@ -594,6 +594,7 @@ class Channel:
         await self._lease.hold()
         await self._over.wait()  # on disk as well: until then a restarted channel may ask the branches what they hold
         if not self.broken:
+            await self._lease.leave()
             await self._submissions.settle()
             await self._dispatch.close(forget=True)
         self._memory.flush()

@@ -232,11 +232,12 @@ class Lease:
     # -- renewal -----------------------------------------------------------------------------------------------------
 
     async def hold(self) -> None:
-        """Hold leases of permits and of budgets until the job ends."""
+        """Hold leases of permits and of budgets until the job ends in K. A turn that ends a job drops its attempts in
+        flight from K, so nothing is claimed after it; what is held counts until ``leave``, or runs out.
+        """
         async with asyncio.TaskGroup() as both:
             both.create_task(self.allowance.hold())
             both.create_task(self._hold())
-        await self.leave()
 
     async def _hold(self) -> None:
         pause_s = PAUSE_S
@@ -253,7 +254,9 @@ class Lease:
                     await self._changed.wait()
 
     async def leave(self) -> None:
-        """Give the lease back at the end of the job."""
+        """Give the lease back. Called once the end of the job is on disk: until then no attempt in flight is abandoned,
+        and if the turn is lost the job goes on.
+        """
         if not self._left:
             self._left = True
             await self.allowance.leave()

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from actors.channel.channel import Channel
+from actors.journal.journal import StoreError
 from actors.journal.sqlite.storage import FileStorage
 from actors.ports.runtime import PeerUnavailable
+from actors.scheduler.actor import Cortex
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, reply, rows
 
 
@@ -25,6 +27,7 @@ class Line:
         self.free.set()
         self.waits = 0
         self.held: Callable[[], bool] = lambda: True
+        self.full = False
 
 
 @pytest.fixture
@@ -36,6 +39,8 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
             made.waits += 1
             made.free.wait(20)
             made.waits -= 1
+            if made.full:
+                raise StoreError("the disk is full")
         append(self, *given)
 
     monkeypatch.setattr(FileStorage, "remote", True)
@@ -68,7 +73,20 @@ async def _begun(folder: Path, line: Line) -> tuple[Run, asyncio.Task[Run], Chan
     return run, running, run.runtime._actors["channel:j"], go
 
 
-async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line: Line) -> None:
+@pytest.fixture
+def left(line: Line, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Times that a job gave its permits back: whether the journal was free then."""
+    times, leave = list[bool](), Cortex.leave
+
+    async def leaves(self: Cortex, job: str, epoch: int) -> None:
+        times.append(line.free.is_set())
+        await leave(self, job, epoch)
+
+    monkeypatch.setattr(Cortex, "leave", leaves)
+    return times
+
+
+async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line: Line, left: list[bool]) -> None:
     run, running, channel, go = await _begun(tmp_path, line)
     entries: list[bool] = []
     close = channel._dispatch.close
@@ -88,10 +106,34 @@ async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line
     channel._lease.again()
     await asyncio.sleep(0.1)
     assert entries == [], "what branches hold may be asked for once more"
+    assert left == [], "calls that the end abandons are under way until it is on disk"
     line.free.set()
     await running
     assert set(entries) == {True}
+    assert left == [True]
     assert run.facts["outcome"] == "complete"
+    assert len(run.sink.keys()) == 5
+
+
+async def test_an_end_that_never_comes_to_disk_gives_no_permits_back(
+    tmp_path: Path, line: Line, left: list[bool]
+) -> None:
+    """Its abandoned calls go on. They count until the lease has run out, as those of a channel that has died."""
+    run, running, channel, go = await _begun(tmp_path, line)
+    line.held = lambda: bool(channel._k.outcome)
+    line.free.clear()
+    go.set()
+    await _until(lambda: line.waits)
+    channel._lease.again()
+    await asyncio.sleep(0.1)
+    line.full = True
+    line.free.set()
+    with pytest.raises(StoreError, match="the disk is full"):
+        await running
+    assert left == []
+    line.full = False
+    await Run(tmp_path, FunctionModel(), source=ListSource(rows(5)), sink=run.sink).to_end()
+    assert left == [True]
     assert len(run.sink.keys()) == 5
 
 

@@ -79,7 +79,11 @@ class Channel:
         self.turn()
 
     def begin(self) -> None:
-        self.holding = asyncio.get_running_loop().create_task(self.lease.hold())
+        self.holding = asyncio.get_running_loop().create_task(self._hold())
+
+    async def _hold(self) -> None:
+        await self.lease.hold()
+        await self.lease.leave()
 
 
 class World:
