@@ -71,16 +71,20 @@ def checked(url: str) -> str:
 
 
 class WebhookNotifier:
-    """Webhook of one channel. An empty ``url`` sends nothing."""
+    """Webhook of one channel. An empty ``url`` sends nothing. ``outcome`` returns the job's outcome as far as it is on
+    disk: no message says that a job has ended which goes on.
+    """
 
     def __init__(
-        self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: BudgetClient
-    ) -> None:
+        self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: BudgetClient,
+        outcome: Callable[[], str],
+    ) -> None:  # fmt: skip
         self._url = url
         self._journal = journal
         self._runtime = runtime
         self._state = state
         self._allowance = allowance
+        self._outcome = outcome
         self._speed, self._deadline_monitor = ThroughputEstimator(), DeadlineMonitor()
         self._open_since: dict[int, float] = {}
         """Time at which a route's breaker was first seen open, by position of the route."""
@@ -138,7 +142,7 @@ class WebhookNotifier:
             yield f"paused/{k.paused_at_s:.0f}", {"event": "paused", "kind": str(k.paused.kind), "said": "is paused"}
         yield from self._breakers(k)
         yield from self._deadline(k)
-        if k.outcome:
+        if self._outcome():
             text = f"ended {k.outcome}{_lost(k)}{_why(k)}"
             yield f"ended/{k.epoch}", {"event": "ended", "outcome": k.outcome, "said": text}
 

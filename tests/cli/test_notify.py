@@ -190,7 +190,7 @@ class _Quiet:
 def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
     quiet = _Quiet()
     k = State(terms=terms(places={"rows": "1000"}))
-    herald = webhooks.WebhookNotifier("", None, quiet, lambda: k, quiet)  # type: ignore[arg-type]
+    herald = webhooks.WebhookNotifier("", None, quiet, lambda: k, quiet, str)  # type: ignore[arg-type]
 
     def told() -> dict[str, str]:
         return {key.partition("/")[0]: each["event"] for key, each in herald._news(k)}

@@ -103,7 +103,7 @@ def test_an_error_of_any_other_task_is_told_and_stops_no_job(
     else:
         monkeypatch.setattr(of, method, late if method != "_news" else failing)
     if method == "_news":
-        notifier = WebhookNotifier("http://127.0.0.1:9/", None, None, lambda: Told, None)  # type: ignore[arg-type,return-value]
+        notifier = WebhookNotifier("http://127.0.0.1:9/", None, None, lambda: Told, None, str)  # type: ignore[arg-type,return-value]
         notifier._look()
         notifier._look()
         assert caplog.text.count("a look for news of j met an error") == 1

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.channel import webhooks
 from actors.channel.channel import Channel
 from actors.journal.journal import StoreError
 from actors.journal.sqlite.storage import FileStorage
@@ -66,7 +67,7 @@ async def _begun(folder: Path, line: Line) -> tuple[Run, asyncio.Task[Run], Chan
             return reply("ok")
 
     model = Waiting()
-    run = Run(folder, model, source=ListSource(rows(5)))
+    run = _notifying(Run(folder, model, source=ListSource(rows(5))))
     running = asyncio.create_task(run.to_end())
     await _until(lambda: len(model.asked) == 5)
     await _until(lambda: not line.waits)
@@ -115,10 +116,30 @@ async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line
     assert len(run.sink.keys()) == 5
 
 
+@pytest.fixture(autouse=True)
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Messages to a webhook, of jobs that name one."""
+    keys = list[str]()
+
+    class Post:
+        def __init__(self, *_: object) -> None:
+            self.put = lambda key, message: keys.append(key)
+            self.close = lambda: None
+
+    monkeypatch.setattr(webhooks, "WebhookThread", Post)
+    return keys
+
+
+def _notifying(run: Run) -> Run:
+    run.driver._opening = msgspec.structs.replace(run.driver._opening, notify="https://hooks.example.com/")
+    return run
+
+
 async def test_an_end_that_never_comes_to_disk_gives_no_permits_back(
-    tmp_path: Path, line: Line, left: list[bool]
+    tmp_path: Path, line: Line, left: list[bool], posted: list[str]
 ) -> None:
-    """Its abandoned calls go on. They count until the lease has run out, as those of a channel that has died."""
+    """Its abandoned calls go on. They count until the lease has run out, as those of a channel that has died. No
+    webhook hears of it."""
     run, running, channel, go = await _begun(tmp_path, line)
     line.held = lambda: bool(channel._k.outcome)
     line.free.clear()
@@ -130,10 +151,11 @@ async def test_an_end_that_never_comes_to_disk_gives_no_permits_back(
     line.free.set()
     with pytest.raises(StoreError, match="the disk is full"):
         await running
-    assert left == []
+    assert left == posted == []
     line.full = False
-    await Run(tmp_path, FunctionModel(), source=ListSource(rows(5)), sink=run.sink).to_end()
+    await _notifying(Run(tmp_path, FunctionModel(), source=ListSource(rows(5)), sink=run.sink)).to_end()
     assert left == [True]
+    assert posted == ["ended/2"]
     assert len(run.sink.keys()) == 5
 
 
