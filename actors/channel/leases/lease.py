@@ -258,10 +258,10 @@ class Lease:
         and if the turn is lost the job goes on.
         """
         if not self._left:
-            self._left = True
             await self.allowance.leave()
             with contextlib.suppress(PeerUnavailable, PeerGone):
                 await self._cortex.ask("leave", self._job, self._state().epoch)
+            self._left = True  # not before: a channel that closes meanwhile cancels this, and tells it again
 
     async def _claim(self) -> bool:
         asked_s = self._runtime.monotonic_s()

@@ -302,6 +302,27 @@ def test_what_was_learnt_of_a_route_outlives_a_lease_that_ran_out() -> None:
     act(play)
 
 
+def test_a_lease_is_given_back_though_the_channel_closes_while_its_budgets_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(world: World) -> None:
+        cortex = world.start()
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(job.lease.allowance, "leave", lambda: asyncio.sleep(5.0))
+        job.k.outcome = "complete"
+        job.turn()
+        await asyncio.sleep(1.0)
+        assert job.holding is not None
+        job.holding.cancel()
+        await asyncio.gather(job.holding, return_exceptions=True)
+        assert (await cortex.status())["jobs"]
+        await job.lease.leave()
+        assert (await cortex.status())["jobs"] == {}
+
+    act(play)
+
+
 def test_leave_for_probes_is_taken_once() -> None:
     async def play(world: World) -> None:
         world.cortex = Answers(grant(1, 2, starts=2, for_s=LEASE_S))
