@@ -20,7 +20,7 @@ import msgspec
 from actors.channel.batches.submissions import PERMITS, SubmissionTracker
 from actors.channel.dispatch.dispatcher import Dispatch
 from actors.channel.feeding import RowIntake
-from actors.channel.fencing import met, watch
+from actors.channel.fencing import met, reported_of, watch
 from actors.channel.job_clock import LOOK_FAR_S, JobClock, clock_of
 from actors.channel.journal_maintenance import JournalMaintenance
 from actors.channel.leases.lease import Lease
@@ -137,7 +137,7 @@ class Channel:
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = journal = self._store.journal(self.job, create=opening is not None)
-        idle_s = self._journal.idle_s()
+        idle_s, reported = self._journal.idle_s(), await reported_of(journal, self._runtime, opening)
         self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
         runtime, load = self._runtime, self._runtime.load_program
@@ -154,7 +154,7 @@ class Channel:
         )  # fmt: skip
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
-        held = await met(self._dispatch, tuple(branches), self._journal, runtime, terms.shard)
+        held = await met(self._dispatch, tuple(branches), self._journal, runtime, reported)
         self._tool_runs.staffed(tuple(workers))
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._tool_runs.waiting,
@@ -171,6 +171,7 @@ class Channel:
             )
         batch += [events.PermitsGranted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         batch += await self._lease.allowance.first(terms, self._journal, self._clock.now_s)
+        batch += await reopened(journal, self._store, None if anew else k, opening is not None)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
             self._memory.catch_up(self._journal, anew)
@@ -186,7 +187,7 @@ class Channel:
             self.job, runtime, lambda: self._k, self._put_events, self._dispatch.processes, self._clock.now_s
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
-        await self._turn([entry([*batch, *reopened(self._store, self.job, k, opening is not None)])])
+        await self._turn([entry(batch)])
         # a shard that was restarted at rest: its parent may have its last report, and counts nothing after that
         self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""

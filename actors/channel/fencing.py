@@ -16,24 +16,50 @@ from collections.abc import Callable
 
 from actors.channel.dispatch.dispatcher import Dispatch
 from actors.channel.leases.parent import newest_reported
+from actors.history.catalog import terms_in
+from actors.jobs.opening import Opening
+from actors.journal.errors import LostEnd
 from actors.journal.journal import DatabaseUnreachable, Journal
-from actors.ports.runtime import Runtime
+from actors.ports.runtime import PeerGone, Runtime
+from cortex.journal.codec import decode_account
 
 LOOK_S = 60.0
 """Seconds between two looks at the journal of a channel that takes no turns. Each costs a read of one row."""
 
 
+async def reported_of(source: Journal, runtime: Runtime, opening: Opening | None) -> int:
+    """Return the newest epoch of this journal's job that its parent has a report of; 0 for a job that is no shard.
+
+    To be asked before anything is written: while the parent is away, the shard does not begin. One that has ended
+    reports nothing new, and needs no parent. Raises ``PeerUnavailable`` or ``PeerGone``; and ``LostEnd`` for a shard
+    that is restarted, has not ended by this journal, and whose parent is complete: the journal has lost its end. It
+    would pay for rows that its job has, and lower the counts there.
+    """
+    terms = opening.terms if opening is not None else terms_in(source)
+    if terms is None or not terms.shard:
+        return 0
+    account = source.account(source.seq)
+    ended = bool(account) and bool(decode_account(account).outcome)
+    try:
+        epoch, complete = await newest_reported(runtime, source.job)
+    except PeerGone:
+        if ended:
+            return 0
+        raise
+    if complete and opening is None and not ended:
+        raise LostEnd(f"the journal of {source.job} has lost its end, as by a power cut, and its job is complete")
+    return epoch
+
+
 async def met(
-    dispatch: Dispatch, names: tuple[str, ...], source: Journal, runtime: Runtime, shard: bool
+    dispatch: Dispatch, names: tuple[str, ...], source: Journal, runtime: Runtime, reported: int
 ) -> tuple[tuple[int, int], ...]:  # fmt: skip
     """Ask the branches for the attempts of the job that they hold, and return these, after raising the journal's epoch
-    if that is needed. ``shard``: its parent is asked too, which drops reports of an epoch before the newest it knows.
+    if that is needed. ``reported``: newest epoch that a shard's parent knows, which drops reports of earlier ones.
 
     Raises ``Fenced`` if another channel has taken an epoch of this journal meanwhile.
     """
-    _above(source, await runtime.peer("cortex").ask("newest_epoch", source.job))
-    if shard:
-        _above(source, await newest_reported(runtime, source.job))
+    _above(source, max(reported, await runtime.peer("cortex").ask("newest_epoch", source.job)))
     held = await dispatch.meet(names, source.epoch)
     if dispatch.acknowledged >= source.epoch:
         _above(source, dispatch.acknowledged)

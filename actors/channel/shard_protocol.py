@@ -10,7 +10,9 @@ import msgspec
 from actors.channel.feeding import PutDurably
 from actors.channel.leases.lease import Lease
 from actors.channel.tool_runs import ToolRuns
-from actors.history.lost_shards import Store, gone_back
+from actors.history.lost_shards import Store, finished, gone_back, refuse_to_lose
+from actors.journal.journal import Journal, StoreError
+from actors.journal.retrying import patiently
 from actors.observability.logs.formatting import log_arguments
 from cortex.goals import shards
 from cortex.journal import codec
@@ -20,20 +22,34 @@ from cortex.state.state import State
 _log = logging.getLogger("cortex.channel")
 
 
-def reopened(store: Store, job: str, k: State, resumed: bool) -> list[events.Event]:
-    """Return the event that lets shards begin again whose journals have lost their end, for a channel that begins.
+async def reopened(source: Journal, store: Store, k: State | None, resumed: bool) -> list[events.Event]:
+    """Return the event that lets shards begin again whose journals have lost their end, for a channel that begins with
+    this journal.
 
-    ``resumed``: by a user. A complete job is left as it is otherwise: nobody would write its results.
+    ``resumed``: by a user. A complete job is left as it is otherwise: nobody would write its results. One whose sink
+    has them all is left as it is in any case: nothing is paid twice for them. Raises ``StoreError`` for a job without
+    text whose shards have lost results that were written.
     """
-    if not k.shards or k.outcome not in ("", "partial", "complete" if resumed else ""):
+    if k is None or not k.shards or finished(k) or k.outcome not in ("", "partial", "complete" if resumed else ""):
         return []
-    goals = gone_back(store, job, k)
+    job = source.job
+
+    def look() -> tuple[int, ...]:
+        refuse_to_lose(store, job, k)
+        return gone_back(store, job, k, _tell_unread)
+
+    goals = await patiently(source, look, apart=True)
     if not goals:
         return []
     names = ", ".join(f"{job}~{goal}" for goal in goals)
     text = "journals of shards have lost their end with the power: their rows are dealt again"
     _log.warning(**log_arguments(text, event="job.shards_reopened", job=job, shards=names))
     return [events.ShardsReopened(goals)]
+
+
+def _tell_unread(shard: str, error: StoreError) -> None:
+    text = "the journal of a shard cannot be read: the shard counts as ended, as its job knows it"
+    _log.warning(**log_arguments(text, event="job.shard_unread", job=shard, error=str(error)))
 
 
 class ShardLink:
@@ -52,10 +68,11 @@ class ShardLink:
     async def shard(self, goal: int, report: bytes) -> bytes:
         """Take the report of a shard. Return, once the report is on disk, what the shard may commit.
 
-        Without a report: return the epoch of its newest one.
+        Without a report: return the epoch of its newest one, and whether this job is complete.
         """
         if not report:
-            return msgspec.msgpack.encode(shards.epoch_of(self._state(), goal))
+            k = self._state()
+            return msgspec.msgpack.encode((shards.epoch_of(k, goal), k.outcome == "complete"))
         before = shards.counted(self._state(), goal)
         await self._put(codec.encode_batch([events.reported(goal, report)]), 1)
         k = self._state()

@@ -85,12 +85,15 @@ class ToolRuns:
         """Take the workers that run tools from now on."""
         self._places.staffed(workers)
 
-    def shards(self, k: State) -> list[tuple[str, int, bool]]:
-        """Return the shards that have begun, with the number of results in the sink and whether each has ended for
-        good.
+    def shards(self, k: State) -> list[tuple[str, int, bool, bool]]:
+        """Return the shards that have begun, with the number of results in the sink, whether each has ended for good,
+        and whether it notes that number in its own journal.
         """
         named = [
-            (child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED)
+            (
+                child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED,
+                k.terms.notes_written,
+            )
             for goal, each in sorted(k.shards.items())
         ]  # fmt: skip
         return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]

@@ -511,10 +511,9 @@ class Driver:
             facts = await self.refresh()
             over = await self._seal(int(facts["results"]))
         await self.refresh()
-        if self._facts["outcome"] == "complete" and (lost := deals.unaccounted()):
+        if self._facts["outcome"] == "complete" and (text := await deals.missing()):
             raise UserError(
-                f"rows are missing: the journals of {', '.join(lost)} have lost their end, as by a power cut. To ask "
-                f"these rows again: {advised(self._folder, 'resume', self.job)}"
+                f"rows are missing: {text}. To ask these rows again: {advised(self._folder, 'resume', self.job)}"
             )
 
     # -- asking ----------------------------------------------------------------------------------------------------

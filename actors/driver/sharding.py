@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actors.common.errors import UserError
-from actors.journal.journal import StoreError
+from actors.history.lost_shards import ONLY_COPY, has_ended
+from actors.journal.errors import LostEnd
+from actors.journal.journal import DatabaseUnreachable, NoSuchJob, StoreError
 from actors.ports.runtime import ChannelNotStarted, Peer, PeerGone, PeerUnavailable, Runtime
 from cortex.goals.shards import dealt, lacking
 from cortex.state.events import Row
@@ -24,6 +26,8 @@ PAUSE_S = 0.04
 """Seconds of a pause between two windows, at first."""
 PAUSE_MAX_S = 0.16
 LOOK_S = 0.5
+LOOKS = 3
+"""Looks at a shard that has not ended, before it counts as one that has lost its end."""
 ENOUGH = 64
 """Rounds that are dealt without a pause."""
 HELD_MAX = 20_000
@@ -41,15 +45,30 @@ class DriverHooks(NamedTuple):
     """Note the rows and bytes on disk, and the number of results of each shard among them."""
 
 
+class Flushed(NamedTuple):
+    """State of the sink on disk after a flush."""
+
+    rows: int
+    size_bytes: int
+    parts: tuple[int, ...]
+    """Number of results of each shard among the rows."""
+
+
 class ShardProgress:
     """Progress of one shard: its rows and results."""
 
-    def __init__(self, name: str, written: int, peer: Peer, rests: bool) -> None:
+    def __init__(self, name: str, written: int, peer: Peer, rests: bool, notes: bool = True) -> None:
         self.name, self.peer = name, peer
         self.rests = rests
         """True if its parent will not restart it."""
+        self.notes = notes
+        """True if its journal has always noted what is in the sink: those of earlier releases have not."""
         self.noted = 0
         """Number of its results in the sink by its own journal: the first of its results are still these."""
+        self.noting: asyncio.Task[None] | None = None
+        """Note that is under way, or the last one."""
+        self.to_note = 0
+        """Number to note next."""
         self.index = written
         """Results taken from the shard."""
         self.written = written
@@ -59,7 +78,9 @@ class ShardProgress:
         self.source_ended = self.over = False
         self.broken = ""
         self.lost = False
-        """True if the shard has no journal, and thus no results."""
+        """True if the shard has no journal, or one that cannot be used, and thus no results."""
+        self.fault = ""
+        """Why its journal cannot be used; empty if it can, or if there is none."""
         self.without_credential: tuple[str, ...] = ()
         self.unauthorised = False
         self.held: deque[Any] = deque()
@@ -78,9 +99,16 @@ class ShardProgress:
         if number > self._fed:
             self.position, self.source_ended = facts["position"], facts["source_ended"]
             self.wanted = facts["rows_wanted"]
-        self.results, self.noted, self.broken = facts["results"], facts["results_written"], facts["broken"]
+        self.results, self.broken = facts["results"], facts["broken"]
+        if self.noting is None:  # from then on the answers to the notes tell, which are on disk
+            self.noted = facts["results_written"]
         self.over = facts["outcome"] != "running" or bool(self.broken)
         self.without_credential, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
+
+    @property
+    def ended(self) -> bool:
+        """True if the shard has ended by its own journal, with all of its rows."""
+        return not self.lost and self.source_ended and self.over
 
     def fed(self, position: int, ended: bool) -> None:
         """Record that the shard has a window: figures that were asked for before may not know of it."""
@@ -127,6 +155,13 @@ class ShardRouter:
         self._news = asyncio.Event()
         self._turn = 0
         """Number of the shard whose result is next, if results are ordered."""
+        self._unreported: deque[Flushed] = deque()
+        """What the parent does not know yet: the oldest and the newest state of the sink since its last report."""
+        self._complete = self._finished = False
+        """True if the job was complete before this run; and if the sink has all results too, by the parent's journal.
+        """
+        self._anew = False
+        """True if the sink is written anew, which the parent does not know yet."""
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
@@ -134,8 +169,10 @@ class ShardRouter:
         """Wait until the parent has begun all shards, or has ended before."""
         while not self.shards:
             facts, over = await self._steering.figures(), self._steering.over()
-            made = [ShardProgress(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
+            made = [ShardProgress(name, written, self._peer(name), *how) for name, written, *how in facts["shards"]]
+            self._complete = facts.get("outcome") == "complete"
             if len(made) == self._count and all([await self._seen(each) for each in made]):
+                self._finished = self._complete and facts["results_written"] >= facts["results"]
                 await self._compare(made)
                 self.shards = made
                 self._there.set()
@@ -146,35 +183,53 @@ class ShardRouter:
 
     async def _compare(self, shards: list[ShardProgress]) -> None:
         """Have the sink written anew, if a shard's journal has lost results that are in it: those that come in their
-        places are others. Raises ``UserError`` for a job without text, of which the sink has the only copy.
+        places are others. The sink of a job that is complete and has all results there stays as it is.
+
+        Raises ``UserError`` for a shard whose journal cannot be used, and for a job without text, of which the sink has
+        the only copy.
         """
-        lost = [each.name for each in shards if (each.results if self._thins else each.noted) < each.written]
+        if self._finished:
+            return
+        self._refuse_faults(shards)
+        lost = [each.name for each in shards if self._knows(each) < each.written]
         if not lost:
             return
         if self._thins:
-            raise UserError(
-                f"the journals of {', '.join(lost)} have lost results that are in the results file, as by a power cut, "
-                "and the job keeps no text: move the file away, it is the only copy, and begin anew with --fresh"
-            )
+            raise UserError(f"the journals of {', '.join(lost)} {ONLY_COPY}")
         await self._steering.written(0, 0, (0,) * len(shards))
         await self._steering.figures()
         for each in shards:
             each.index = each.written = 0
 
+    def _knows(self, each: ShardProgress) -> int:
+        """Return how many of the results of a shard that are in the sink its journal certainly has, at most."""
+        return each.noted if each.notes and not self._thins else each.results
+
+    def _refuse_faults(self, shards: list[ShardProgress]) -> None:
+        if faults := [f"{each.name}: {each.fault}" for each in shards if each.fault]:
+            raise UserError(f"results of shards cannot be read: {'; '.join(faults)}")
+
     async def _seen(self, each: ShardProgress) -> bool:
-        if each.rests and not await self._see(each):
-            with contextlib.suppress(PeerUnavailable, PeerGone):
-                await self._revive(each, PeerGone(each.name))
+        if each.rests:
+            try:
+                if not await self._see(each):
+                    with contextlib.suppress(PeerUnavailable, PeerGone):
+                        await self._revive(each, PeerGone(each.name))
+            except StoreError as refused:  # it was restarted by itself, and could not go on
+                await self._refused(each, refused)
         return each.lost or await self._see(each)
 
     def start_at(self, rows: int, number: int, has: int) -> int:
         """Return how many results may stay in the sink; 0 if it is unknown which they are.
 
-        The sink continues after ``rows`` results and has ``has`` on disk; the journal records ``number``.
+        The sink continues after ``rows`` results and has ``has`` on disk; the journal records ``number``. Raises
+        ``UserError`` if they are to be written again from a journal that cannot be used.
         """
         if rows == number:
             self._turn = rows % self._count
             return rows
+        self._refuse_faults(self.shards)
+        self._finished, self._anew = False, True
         for each in self.shards:
             each.first = each.written if has == number else 0
             each.index = each.written = 0
@@ -215,24 +270,50 @@ class ShardRouter:
                     with contextlib.suppress(PeerUnavailable, PeerGone):
                         await self._revive(each, error)
                 await asyncio.sleep(LOOK_S)
-        raise StoreError(f"{each.name} has no journal")
+        raise StoreError(f"{each.name}: {each.fault or 'it has no journal'}")
 
     async def _revive(self, each: ShardProgress, error: Exception) -> None:
-        """Start a shard's channel only to read its results: a job at rest does not restart its shards."""
+        """Start a shard's channel only to read its results: a job at rest does not restart its shards. One that has not
+        ended with its complete job would go on, and pay: it counts as lost.
+        """
         if not isinstance(error, PeerGone | ChannelNotStarted):
             return
-        each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
         try:
+            if self._complete and not await asyncio.to_thread(has_ended, self._runtime.store(self._folder), each.name):
+                each.lost = each.source_ended = True
+                return
+            each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
             await each.peer.ask("start", b"")
-        except StoreError:  # the shard never began
-            each.lost = each.source_ended = True
-            await self._runtime.end_actor(each.peer.name)
+        except StoreError as refused:
+            await self._refused(each, refused)
 
-    def unaccounted(self) -> list[str]:
-        """Return the shards that have not ended with the whole job, and those without a journal: rows are missing, and
-        a complete job has none of these. To be asked after all results were taken.
+    async def _refused(self, each: ShardProgress, refused: StoreError) -> None:
+        """Take note of why a shard's channel cannot begin. If a database is away, the next question tries again."""
+        await self._runtime.end_actor(f"channel:{each.name}")
+        if not isinstance(refused, DatabaseUnreachable):
+            each.lost = each.source_ended = True
+            each.fault = "" if _never_began(refused, each.name) else str(refused)
+
+    async def missing(self) -> str:
+        """Return why rows of a complete job are missing, in a clause; empty if none are. To be asked after all results
+        were taken: a shard has then ended with the whole job, or its journal has lost its end, or cannot be used.
+
+        A job whose sink had all results from the beginning, and still has them, lacks none.
         """
-        return [each.name for each in self.shards if each.lost or not (each.source_ended and each.over)]
+        if self._finished:
+            return ""
+        for _ in range(LOOKS):
+            for each in self.shards:
+                while not (each.ended or each.lost or await self._see(each)):
+                    with contextlib.suppress(StoreError):
+                        await self._ask(each, "status")  # starts it again if it is gone
+            if all(each.ended or each.lost for each in self.shards):
+                break
+            await asyncio.sleep(LOOK_S)
+        faults = [f"{each.name}: {each.fault}" for each in self.shards if each.fault]
+        gone = [each.name for each in self.shards if not each.fault and not each.ended]
+        cut = [f"the journals of {', '.join(gone)} have lost their end, as by a power cut"] if gone else []
+        return "; ".join([*cut, *faults])
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -288,7 +369,7 @@ class ShardRouter:
         """Write results as they come, and flush them soon after."""
         loop = asyncio.get_running_loop()
         takers = [asyncio.create_task(self._take(each, flush_s)) for each in self.shards]
-        unwritten, flushed_s = 0, loop.time() - flush_s
+        unwritten, flushed_s = int(self._anew), loop.time() - flush_s
         try:
             while True:
                 done = all(taker.done() for taker in takers)
@@ -299,7 +380,9 @@ class ShardRouter:
                 if unwritten and (done or unwritten >= flush_rows or loop.time() - flushed_s >= flush_s):
                     await self._flush(sink)
                     unwritten, flushed_s = 0, loop.time()
+                await self._report()
                 if done and not some:
+                    await self._settle()
                     for taker in takers:
                         taker.result()
                     return
@@ -309,26 +392,60 @@ class ShardRouter:
                         async with asyncio.timeout(flush_s):
                             await self._news.wait()
         finally:
-            for taker in takers:
-                taker.cancel()
-            await asyncio.gather(*takers, return_exceptions=True)
+            work = [*takers, *(each.noting for each in self.shards if each.noting is not None)]
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
 
     async def _flush(self, sink: Any) -> None:
         parts = tuple(max(each.written, each.first) for each in self.shards)
         rows, size_bytes = await asyncio.to_thread(sink.flush) if sink is not None else (sum(parts), 0)
-        if not self._thins:  # what the parent's journal has, each shard's has too, unless that one has lost its end
-            await asyncio.gather(*map(self._note, self.shards, parts))
-        with contextlib.suppress(StoreError):
-            await self._steering.written(rows, size_bytes, parts)
-        if self._thins:  # from then on the shard drops these results
-            await asyncio.gather(*(self._note(each, each.written) for each in self.shards))
+        if len(self._unreported) > 1:
+            self._unreported.pop()
+        self._unreported.append(Flushed(rows, size_bytes, parts))
+        if self._thins:  # once its parent knows, the shard drops these results
+            await self._report()
+            parts = tuple(each.written for each in self.shards)
+        for each, part in zip(self.shards, parts, strict=True):
+            self._note(each, part)
 
-    async def _note(self, each: ShardProgress, part: int) -> None:
-        """Let a shard know how many of its results are in the sink."""
-        if part > each.noted:
-            with contextlib.suppress(StoreError):
+    async def _report(self) -> None:
+        """Report to the parent the newest state of the sink of which each shard has noted its part, if it is news.
+
+        What the parent's journal has, each shard's has too, unless that one has lost its end. So a shard that is away
+        keeps back the report, and not the results of others.
+        """
+        while self._unreported and (self._thins or self._is_noted(self._unreported[-1])):
+            await self._told(self._unreported.pop())
+            self._unreported.clear()
+        if self._unreported and self._is_noted(self._unreported[0]):
+            await self._told(self._unreported.popleft())
+
+    def _is_noted(self, flushed: Flushed) -> bool:
+        return all(part <= each.noted for each, part in zip(self.shards, flushed.parts, strict=True))
+
+    async def _told(self, flushed: Flushed) -> None:
+        with contextlib.suppress(StoreError):
+            await self._steering.written(*flushed)
+            self._anew = False
+
+    async def _settle(self) -> None:
+        """Wait until each shard has noted its part of what is in the sink, or cannot, and report it."""
+        await asyncio.gather(*(each.noting for each in self.shards if each.noting is not None))
+        await self._report()
+
+    def _note(self, each: ShardProgress, part: int) -> None:
+        """Let a shard know, in the background, how many of its results are in the sink."""
+        each.to_note = part
+        if part > each.noted and (each.noting is None or each.noting.done()):
+            each.noting = asyncio.create_task(self._noted(each))
+
+    async def _noted(self, each: ShardProgress) -> None:
+        with contextlib.suppress(StoreError):  # the parent is then not told of these
+            while (part := each.to_note) > each.noted:
                 await self._ask(each, "written", part, 0)
                 each.noted = part
+                self._news.set()
 
     def _next(self) -> list[Any]:
         """Return the results that may be written now."""
@@ -361,10 +478,17 @@ class ShardRouter:
                 if len(some) < 1_000:
                     await asyncio.sleep(PAUSE_S)
                 continue
-            await self._see(each)
+            if not await self._see(each):  # what is known of it may be from before its end
+                await asyncio.sleep(PAUSE_S)
+                continue
             done = over and (each.index >= each.results or each.broken)
             if done and (each.broken or not each.over or await self._ask(each, "seal", each.results)):
                 self._news.set()
                 return
             if each.over:
                 await asyncio.sleep(PAUSE_S)  # an ended shard answers at once
+
+
+def _never_began(error: StoreError, shard: str) -> bool:
+    """Return whether this error of a start says that the shard has no journal, or one without a turn or its end."""
+    return isinstance(error, (NoSuchJob, LostEnd)) or str(error).startswith(f"the journal of {shard} is empty")

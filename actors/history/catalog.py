@@ -12,7 +12,7 @@ import msgspec
 from actors.common.gc_tuning import unwatched
 from actors.common.process_owner import Owner
 from actors.history import final_state
-from actors.history.lost_shards import gone_back
+from actors.history.lost_shards import finished, gone_back
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, NoSuchJob, StateFolder, TextRedacted
 from actors.journal.state_folder import advised
@@ -78,14 +78,20 @@ def last_terms(folder: StateFolder, job: str) -> JobTerms | None:
         return None
     source = folder.journal(job)
     try:
+        return terms_in(source)
+    finally:
+        source.close()
+
+
+def terms_in(source: Journal) -> JobTerms | None:
+    """Return the terms under which the job of a journal was last opened; None if it never was."""
+    try:
         for _, turn in source.turns(source.opened_at()):
             return codec.opening(turn)
         return None
     except TextRedacted:
         snapshot = source.latest_snapshot()
         return codec.decode_state(snapshot[1]).terms if snapshot else None
-    finally:
-        source.close()
 
 
 def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
@@ -235,7 +241,7 @@ def last_state(folder: StateFolder, job: str) -> State:
             if k is None:
                 raise NoSuchJob(never_began(job))
             codec.put_right(k, source.account(last))
-            if k.outcome == "complete" and k.shards and gone_back(folder, job, k):
+            if k.outcome == "complete" and k.shards and not finished(k) and gone_back(folder, job, k):
                 k.outcome = ""  # rows are missing: it goes on like a job that was killed
             return k
     finally:

@@ -105,7 +105,7 @@ def resuming_batch(
     again = _reopening(k, opening)
     if opening is not None and (k is None or begins_anew(k.terms, opening)):
         carried = _carried(known.ledger) if known is not None else None
-        terms = msgspec.structs.replace(opening.terms, tells_begun=True)
+        terms = msgspec.structs.replace(opening.terms, tells_begun=True, notes_written=True)
         if carried is not None and (text := carried.as_earlier()):
             terms = msgspec.structs.replace(terms, places=terms.places | {EARLIER: text})
         first = max([known.next_goal if known is not None else 1, *(goal + 1 for goal, _ in held)])

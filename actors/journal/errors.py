@@ -27,6 +27,10 @@ class NoSuchJob(StoreError):
     """No journal has this name."""
 
 
+class LostEnd(StoreError):
+    """Journal of a shard that has lost its end, while its job is complete: the shard does not go on by itself."""
+
+
 def removed(job: str) -> StoreError:
     """Return the error for a job of which nothing is left, met by its own writer."""
     return StoreError(f"job {job} was removed while it ran, with all that it had done: begin it again")

@@ -15,10 +15,12 @@ from actors.common import boot_clock
 from actors.common.process_owner import owner_record, this_owner
 from actors.history import final_state
 from actors.history.catalog import as_it_was, in_use_message, last_state
+from actors.history.lost_shards import gone_back
 from actors.history.redaction import JournalRedaction
 from actors.history.result_history import lines, shard_names
 from actors.history.results import ResultProjection
 from actors.journal.journal import JobHeld, Journal, StateFolder, StoreError
+from actors.journal.state_folder import advised
 from actors.programs import loader
 from cortex.goals import shards
 from cortex.journal import codec
@@ -170,8 +172,11 @@ def copy_results(
     """Write the results in a job's journal into a sink that already holds ``rows`` of them. Return the number of
     results.
 
-    ``own``: the sink is the job's own output, so the journal records how much is written.
+    ``own``: the sink is the job's own output, so the journal records how much is written. Raises ``StoreError``, and
+    leaves the sink as it is, if shards of a complete job have lost results since: the next run asks these rows again.
     """
+    if own:
+        _refuse_lost(folder, job)
     reader: ResultProjection | None = None
     try:
         index = sink.open(rows, size_bytes, own)
@@ -194,6 +199,19 @@ def copy_results(
             events.ResultsWritten(written[0], written[1], _parts(folder, job), checksum)
         ])
     return int(written[0])
+
+
+def _refuse_lost(folder: StateFolder, job: str) -> None:
+    k = last_state(folder, job)
+    if k.outcome != "complete" or not k.shards or not k.terms.keeps_text or not (lost := gone_back(folder, job, k)):
+        return
+    parts = (0,) * len(k.shards)
+    amend(folder, job, lambda epoch, k: [events.ResultsWritten(0, 0, parts)])  # the job is not whole any more
+    names = ", ".join(f"{job}~{goal}" for goal in lost)
+    raise StoreError(
+        f"the results file is incomplete, and the journals of {names} have lost their end, as by a power cut. To ask "
+        f"their rows again: {advised(folder, 'resume', job)}"
+    )
 
 
 def see_changes(folder: StateFolder, job: str, sink: Any) -> None:

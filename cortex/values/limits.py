@@ -206,6 +206,9 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     tells_begun: bool = False
     """True if the beginning of each tool run that must not be repeated is journalled. False in journals of earlier
     releases: there any run that was handed out may have begun."""
+    notes_written: bool = False
+    """True if each shard notes in its own journal how many of its results are in the sink, before its job does. False
+    in journals of earlier releases: a shard that has noted less has lost nothing there."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.peers <= len(self.fallbacks):

@@ -53,6 +53,19 @@ def test_it_is_one_job_with_one_file_of_results(cortex, batch):
     assert "is already complete" in again.said()[0]
 
 
+def test_a_lost_journal_of_a_shard_matters_only_if_the_file_lacks_rows(cortex, batch):
+    for path in jobs().glob("whole~2.sqlite*"):
+        path.unlink()
+    before = Path("out.jsonl").read_text()
+    assert cortex("resume", "whole").code == 0
+    assert Path("out.jsonl").read_text() == before
+    Path("out.jsonl").write_text("".join(before.splitlines(keepends=True)[:-1]))
+    said = cortex("resume", "whole")
+    assert said.code == 2 and "the journals of whole~2 have lost their end" in said.err, said
+    assert cortex("resume", "whole").code == 0
+    each_once(Path("out.jsonl"), 30)
+
+
 def test_its_results_come_out_of_all_journals(cortex, batch):
     before = set(Path("out.jsonl").read_text().splitlines())
     Path("out.jsonl").unlink()

@@ -102,8 +102,8 @@ class ShardsDriver(SimDriver):
             raise StoreError(facts["broken"])
         if self._resumes(facts):
             return False
-        if facts["outcome"] == "complete" and (lost := dealing.unaccounted()):
-            raise StoreError(f"{lost} have lost their end")
+        if facts["outcome"] == "complete" and (lost := await dealing.missing()):
+            raise StoreError(lost)
         sink.outcome, sink.why, sink.facts = facts["outcome"], facts["why"], facts
         return True
 

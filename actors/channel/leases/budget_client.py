@@ -87,10 +87,15 @@ class BudgetClient:
         if not self._covered(terms):
             return []
         account = journal.account(journal.seq)
-        ledger = decode_account(account).ledger if account else Ledger()
+        known = decode_account(account) if account else None
+        ledger = known.ledger if known is not None else Ledger()
         if self._parent is not None:
             report = ShardReport(journal.epoch, self._parent.next(), ledger)
-            self._parent.lent = await self._parent.ask(report)  # before anything is begun
+            try:
+                self._parent.lent = await self._parent.ask(report)  # before anything is begun
+            except PeerGone:
+                if known is None or not known.outcome:  # one that has ended begins nothing more
+                    raise
         ledger.turn_to(now_s())
         self._new = not account
         answer = await self._ask(self._asked(terms, ledger, ()))

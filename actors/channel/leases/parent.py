@@ -15,10 +15,13 @@ QUIET_S = 15.0
 _decoder = msgspec.msgpack.Decoder(tuple[tuple[BudgetSlice, ...], str])
 
 
-async def newest_reported(runtime: Runtime, shard: str) -> int:
-    """Return the newest epoch of this shard that its parent has a report of: reports of earlier ones are dropped."""
+async def newest_reported(runtime: Runtime, shard: str) -> tuple[int, bool]:
+    """Return the newest epoch of this shard that its parent has a report of, and whether the parent is complete.
+    Reports of earlier epochs are dropped.
+    """
     parent, _, goal = shard.rpartition("~")
-    return int(msgspec.msgpack.decode(await runtime.peer(f"channel:{parent}").ask("shard", int(goal), b"")))
+    answer = await runtime.peer(f"channel:{parent}").ask("shard", int(goal), b"")
+    return msgspec.msgpack.decode(answer, type=tuple[int, bool])
 
 
 class ParentClient:

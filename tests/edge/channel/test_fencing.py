@@ -8,13 +8,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from actors.channel.fencing import LOOK_S, met, watch
+from actors.channel.fencing import LOOK_S, met, reported_of, watch
 from actors.journal.journal import DatabaseUnreachable, Fenced, Journal, StateFolder, StoreError
-from cortex.values.limits import Limits
+from cortex.journal import codec
+from cortex.state import events
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.timeout import TimeoutPolicy
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
@@ -83,7 +86,7 @@ async def test_it_begins_above_what_was_heard(journal: Journal, branches: int, c
     journal.take_epoch(b"{}")
     journal.take_epoch(b"whose")
     others = Others(branches, cortex)
-    assert await met(others, ("branch:0",), journal, others, False) == ((7, 1),)  # type: ignore[arg-type]
+    assert await met(others, ("branch:0",), journal, others, 0) == ((7, 1),)  # type: ignore[arg-type]
     assert others.epochs == epochs and journal.epoch == journal.newest_epoch() == epochs[-1]
     assert journal.meta("owner") == b"whose"
 
@@ -92,17 +95,28 @@ async def test_a_shard_begins_above_what_its_parent_has_a_report_of(tmp_path: Pa
     """Reports of an earlier epoch are dropped, and the first of a journal that has lost its end would be such."""
 
     class Parent(Others):
+        complete = False
+
         def peer(self, name: str) -> Others:
             return self
 
         async def ask(self, method: str, *args: object) -> object:
-            return 0 if method == "newest_epoch" else msgspec.msgpack.encode(7) if args == (2, b"") else None
+            known = msgspec.msgpack.encode((7, self.complete))
+            return 0 if method == "newest_epoch" else known if args == (2, b"") else None
 
     journal = StateFolder(tmp_path).prepare().journal("j~2", create=True)
     journal.take_epoch(b"{}")
-    others = Parent()
-    await met(others, ("branch:0",), journal, others, True)  # type: ignore[arg-type]
+    others, opening = Parent(), SimpleNamespace(terms=SimpleNamespace(shard=True))
+    reported = await reported_of(journal, others, opening)  # type: ignore[arg-type]
+    await met(others, ("branch:0",), journal, others, reported)  # type: ignore[arg-type]
     assert others.epochs == [8]
+    others.complete = True
+    assert await reported_of(journal, others, opening) == 7, "its job goes on with it"  # type: ignore[arg-type]
+    route = Route(endpoint="e", model="m")
+    terms = JobTerms(job="j~2", program="batch", params_json=b"{}", fingerprint="", shard=True, route=route)
+    journal.append([codec.encode_turn(1.0, [codec.encode_batch([events.Opened(terms, 1)])])])
+    with pytest.raises(StoreError, match="the journal of j~2 has lost its end"):
+        await reported_of(journal, others, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("heard", ["branches", "cortex"])
@@ -113,7 +127,7 @@ async def test_one_whose_journal_has_another_writer_stays_fenced(tmp_path: Path,
     assert other.take_epoch(b"{}") == 2
     others = Others(**{heard: 2})
     with pytest.raises(Fenced, match="another run has taken the job over"):
-        await met(others, ("branch:0",), journal, others, False)  # type: ignore[arg-type]
+        await met(others, ("branch:0",), journal, others, 0)  # type: ignore[arg-type]
     assert other.newest_epoch() == 2
     other.set_meta("fact", b"x")
     other.close()

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from actors.common.errors import UserError
-from actors.driver.sharding import RoundWindows
+from actors.driver.sharding import RoundWindows, ShardRouter
 from actors.history.catalog import last_state
+from actors.jobs.opening import resuming_batch
 from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import cancel, copy_results, shards_in
+from actors.ports.runtime import PeerGone
+from actors.runtime.inline import InlineRuntime
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
+from cortex.state import events
 from cortex.values.limits import Limits
 from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSink, ListSource, Run, reply, rows
 
@@ -159,13 +166,15 @@ class Lost:
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("lost", [("j~1",), ("j~2", "j~3"), ("j~1", "j~2", "j~3")])
 @pytest.mark.parametrize("at", [1, 25, None])
-async def test_a_shard_whose_journal_has_lost_its_end_is_dealt_the_rows_again(tmp_path, at, lost, ordered):
+async def test_a_shard_whose_journal_has_lost_its_end_is_dealt_the_rows_again(tmp_path, monkeypatch, at, lost, ordered):
     """The job's own journal, and perhaps its file, know more than those of its shards. ``at`` None: they are gone."""
     model, sink = FunctionModel(pause_s=0.002), ListSink()
     limits, of = Limits(concurrency=8, window_rows=8), program(3, ordered)
     disk = Lost(tmp_path, model, at or 0)
     look = asyncio.create_task(disk.look()) if at else None
-    await whole(tmp_path, model, sink, limits=limits, program=of).to_end()
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardRouter, "_told", nothing)  # as if killed before
+        await whole(tmp_path, model, sink, limits=limits, program=of).to_end()
     if look is not None:
         await look
     disk.lose(*lost)
@@ -176,6 +185,152 @@ async def test_a_shard_whose_journal_has_lost_its_end_is_dealt_the_rows_again(tm
     assert (sink.keys() if ordered else sorted(sink.keys())) == (names if ordered else sorted(names))
     assert (run.facts["outcome"], run.facts["rows_succeeded"], run.facts["results_written"]) == ("complete", ROWS, ROWS)
     assert last_state(folder, "j").outcome == "complete"
+
+
+async def nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "garbage"])
+async def test_a_job_whose_file_is_whole_stays_complete_whatever_becomes_of_its_shards(tmp_path, how):
+    model, sink = FunctionModel(), ListSink()
+    await whole(tmp_path, model, sink).to_end()
+    Lost(tmp_path, model, 0).lose("j~2")
+    if how != "gone":
+        (tmp_path / "jobs" / "j~2.sqlite").write_bytes(b"" if how == "empty" else b"x" * 8192)
+    assert last_state(StateFolder(tmp_path), "j").outcome == "complete"
+    again = await whole(tmp_path, model, sink).to_end()
+    assert (again.facts["outcome"], len(sink.values), len(model.asked)) == ("complete", ROWS, ROWS)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+async def test_rows_that_the_file_and_a_shard_have_lost_are_named_and_asked_by_the_next_run(tmp_path, copied):
+    model, sink, folder = FunctionModel(), ListSink(), StateFolder(tmp_path)
+    await whole(tmp_path, model, sink).to_end()
+    Lost(tmp_path, model, 0).lose("j~2")
+    sink.lose(5)
+    with pytest.raises(UserError, match="j~2 have lost their end, as by a power cut"):
+        if copied:
+            copy_results(folder, "j", sink, ROWS, 0, own=True)
+        else:
+            await whole(tmp_path, model, sink).to_end()
+    assert (last_state(folder, "j").outcome, len(model.asked)) == ("", ROWS), "nothing was paid without a word"
+    again = await whole(tmp_path, model, sink).to_end()
+    assert (again.facts["outcome"], again.facts["results_written"]) == ("complete", ROWS)
+    assert sorted(sink.keys()) == sorted(f"r{number}" for number in range(ROWS))
+
+
+async def test_a_shard_journal_that_cannot_be_used_is_named_with_the_cause(tmp_path):
+    model, sink = FunctionModel(), ListSink()
+    await whole(tmp_path, model, sink).to_end()
+    Lost(tmp_path, model, 0).lose("j~2")
+    (tmp_path / "jobs" / "j~2.sqlite").write_bytes(b"x" * 8192)
+    sink.lose(5)
+    with pytest.raises(UserError, match=r"j~2: .*j~2.sqlite is no journal, or is damaged"):
+        await whole(tmp_path, model, sink).to_end()
+    assert len(sink.values) == ROWS - 5, "it stays as it is"
+
+
+async def test_a_shard_that_has_lost_its_end_is_not_begun_to_read_its_results(tmp_path):
+    """It would go on, and pay for rows of a job that is complete."""
+    model, sink = FunctionModel(pause_s=0.005), ListSink()
+    look = asyncio.create_task((disk := Lost(tmp_path, model, 10)).look())
+    await whole(tmp_path, model, sink, limits=Limits(concurrency=24)).to_end()
+    await look
+    disk.lose("j~1", "j~2", "j~3")
+    for path in [*tmp_path.glob("*memory*"), *tmp_path.glob("*repl*")]:
+        path.unlink()  # no answer is taken from there
+    for left in (ROWS, ROWS - 5):
+        sink.lose(ROWS - left)
+        with contextlib.ExitStack() as stack:
+            if left < ROWS:
+                stack.enter_context(pytest.raises(UserError, match="j~1, j~2, j~3 have lost their end"))
+            await whole(tmp_path, model, sink).to_end()
+    assert len(model.asked) == ROWS
+
+
+class Counting(ListSink):
+    """Sink that counts what is written."""
+
+    written = 0
+
+    def write(self, values: list[object]) -> None:
+        self.written += len(values)
+        super().write(values)
+
+
+@pytest.mark.parametrize("noting", [False, True])
+async def test_journals_from_before_shards_noted_what_is_written_are_not_taken_for_lost(tmp_path, monkeypatch, noting):
+    """The sink goes on where it was: a stream would have all of its rows twice."""
+    monkeypatch.setattr("actors.driver.driver.FLUSH_ROWS", 1)
+    model, sink = FunctionModel(pause_s=0.005), Counting()
+    limits = Limits(concurrency=4, window_rows=8)
+    with monkeypatch.context() as patch:
+        if not noting:
+            patch.setattr("actors.channel.channel.resuming_batch", earlier_batch)
+            patch.setattr(ShardRouter, "_note", lambda *_: None)
+            patch.setattr(ShardRouter, "_is_noted", lambda *_: True)
+        await whole(tmp_path, model, sink, limits=limits).crash_after(lambda: len(model.complete) >= 30)
+    assert (k := last_state(StateFolder(tmp_path), "j")).written_rows > 10
+    assert k.terms.notes_written == noting
+    await whole(tmp_path, model, sink, limits=limits).to_end()
+    assert sorted(sink.keys()) == sorted(f"r{number}" for number in range(ROWS))
+    assert sink.written < ROWS + 10
+
+
+def earlier_batch(*args: Any) -> tuple[list[events.Event], bool]:
+    """Return the first events of a channel of a release whose shards do not note what is in the sink."""
+    batch, anew = resuming_batch(*args)
+    replace = msgspec.structs.replace
+    opened = [each for each in batch if isinstance(each, events.Opened)]
+    rest = [each for each in batch if each not in opened]
+    return [*(replace(each, terms=replace(each.terms, notes_written=False)) for each in opened), *rest], anew
+
+
+async def test_a_shard_that_has_ended_begins_without_its_parent(tmp_path):
+    """Its results can be read. One that has not ended waits for its parent, and its journal stays as it is."""
+    model = FunctionModel(pause_s=0.002)
+    await whole(tmp_path, model, ListSink()).to_end()
+    runtime = InlineRuntime()
+    try:
+        peer = await runtime.start_actor("channel", "channel:j~2", "j~2", str(tmp_path))
+        await peer.ask("start", b"")
+        assert len(msgspec.msgpack.decode(await peer.ask("results", 0, 1.0))) == ROWS // 3
+    finally:
+        await runtime.close()
+
+
+async def test_one_that_has_not_ended_waits_for_its_parent_and_takes_no_epoch(tmp_path):
+    model = FunctionModel(pause_s=0.002)
+    limits = Limits(concurrency=4, window_rows=8)
+    await whole(tmp_path, model, ListSink(), limits=limits).crash_after(lambda: len(model.complete) > 9)
+    with closing(StateFolder(tmp_path).journal("j~2")) as source:
+        before = source.newest_epoch()
+    runtime = InlineRuntime()
+    try:
+        peer = await runtime.start_actor("channel", "channel:j~2", "j~2", str(tmp_path))
+        with pytest.raises(PeerGone):
+            await peer.ask("start", b"")
+    finally:
+        await runtime.close()
+    with closing(StateFolder(tmp_path).journal("j~2")) as source:
+        assert source.newest_epoch() == before
+
+
+async def test_the_shards_journals_are_looked_at_off_the_event_loop(tmp_path, monkeypatch):
+    """There may be 256, on a slow disk, and other jobs have channels in this process."""
+    seen: list[bool] = []
+
+    def looked(*args: object) -> tuple[int, ...]:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return ()
+
+    monkeypatch.setattr("actors.channel.shard_protocol.gone_back", looked)
+    model = FunctionModel(pause_s=0.002)
+    limits = Limits(concurrency=4, window_rows=8)
+    await whole(tmp_path, model, ListSink(), limits=limits).crash_after(lambda: len(model.complete) > 9)
+    await whole(tmp_path, model, ListSink(), limits=limits).to_end()
+    assert seen == [False]
 
 
 class Uneven(FunctionModel):
@@ -204,27 +359,30 @@ async def test_results_that_come_in_other_places_after_a_loss_are_written_anew(t
     assert (run.facts["rows_succeeded"], run.facts["results_written"]) == (ROWS, ROWS)
 
 
-async def test_a_complete_job_is_refused_while_a_shard_has_not_ended(tmp_path, monkeypatch):
+async def test_a_complete_job_is_refused_while_a_shard_has_not_ended(tmp_path):
     """Where nothing else saw it: no job ends well without rows that were read."""
     model, sink = FunctionModel(), ListSink()
     await whole(tmp_path, model, sink).to_end()
     Lost(tmp_path, model, 0).lose("j~2")
-    monkeypatch.setattr("actors.channel.channel.reopened", lambda *_: [])
     sink.lose(ROWS)
     with pytest.raises(UserError, match=r"rows are missing: the journals of j~2 .* cortex resume j"):
         await whole(tmp_path, model, sink).to_end()
 
 
-async def test_results_that_a_shard_of_a_job_without_text_has_lost_are_refused(tmp_path):
-    model, sink = FunctionModel(pause_s=0.002), ListSink()
+async def test_results_that_a_shard_of_a_job_without_text_has_lost_are_refused(tmp_path, monkeypatch):
+    """Before any is asked again."""
+    monkeypatch.setattr("actors.driver.driver.FLUSH_ROWS", 1)
+    model, sink = FunctionModel(pause_s=0.005), ListSink()
     disk = Lost(tmp_path, model, 1)
     look = asyncio.create_task(disk.look())
-    await whole(tmp_path, model, sink, keeps_text=False, limits=Limits(concurrency=3, window_rows=8)).to_end()
-    await look
+    run = whole(tmp_path, model, sink, keeps_text=False, limits=Limits(concurrency=3, window_rows=8))
+    await run.crash_after(lambda: len(model.complete) >= 40 and look.done())
+    asked, has = len(model.asked), len(sink.values)
+    assert has > 20
     disk.lose("j~1")
     with pytest.raises(UserError, match="the journals of j~1 have lost results that are in the results file"):
         await whole(tmp_path, model, sink, keeps_text=False).to_end()
-    assert len(sink.values) == ROWS
+    assert (len(model.asked), len(sink.values)) == (asked, has)
 
 
 def test_windows_hold_whole_rounds_however_the_source_gives_them():

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.driver.sharding import DriverHooks, RoundWindows, ShardRouter
-from actors.ports.runtime import PeerUnavailable
+from actors.common.errors import UserError
+from actors.driver.sharding import DriverHooks, RoundWindows, ShardProgress, ShardRouter
+from actors.journal.journal import DatabaseUnreachable, StoreError
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.goals.shards import dealt
 from cortex.state.events import Row
 from tests.edge.support.in_process_job import ListSource, rows
@@ -124,3 +126,167 @@ async def test_a_window_says_where_it_begins_whatever_the_figures_of_an_earlier_
     each.position = 0
     await router._give(each, dealt(rounds.read(6), 1)[0], rounds)
     assert shard.got == [f"r{row}" for row in range(10)]
+
+
+class Source:
+    """Shard's channel with results. While it is ``away`` it answers nothing, or only what is not in ``deaf``."""
+
+    def __init__(self, name: str, results: int = 0) -> None:
+        self.name, self.results, self.written, self.notes = name, results, 0, 0
+        self.away, self.over, self.deaf = False, False, ("results", "status", "written", "seal")
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if self.away and method in self.deaf:
+            await asyncio.sleep(0.01)
+            raise PeerUnavailable(self.name)
+        if method == "results":
+            if self.results <= args[0] and not self.over:
+                await asyncio.sleep(args[1])
+            return msgspec.msgpack.encode([(at, f"{self.name}{at}") for at in range(args[0], self.results)])
+        if method == "status":
+            facts = {
+                "position": 0, "source_ended": True, "rows_wanted": 0, "results": self.results,
+                "results_written": self.written, "broken": "", "outcome": "complete" if self.over else "running",
+                "unarmed": [], "unauthorised": False,
+            }  # fmt: skip
+            return msgspec.json.encode(facts)
+        if method == "written":
+            self.written, self.notes = args[0], self.notes + 1
+            return None
+        assert method == "seal"
+        return True
+
+
+class Whole:
+    """Job of such shards, and its sink."""
+
+    def __init__(self, *shards: Source) -> None:
+        self.shards, self.over = shards, False
+        self.values: list[str] = []
+        self.reports: list[tuple[int, tuple[int, ...], list[int]]] = []
+        hooks = DriverHooks(lambda: self.over, None, self._written)  # type: ignore[arg-type]
+        self.router = ShardRouter(None, "", len(shards), False, hooks, lambda some: 0, False)  # type: ignore[arg-type]
+        self.router.shards = [ShardProgress(each.name, 0, each, False) for each in shards]  # type: ignore[arg-type]
+        self.work = asyncio.create_task(self.router.drain(self, 0.5, 1_000))
+
+    async def _written(self, rows: int, size_bytes: int, parts: tuple[int, ...]) -> None:
+        self.reports.append((rows, parts, [each.written for each in self.shards]))
+
+    def write(self, values: list[str]) -> None:
+        self.values += values
+
+    def flush(self) -> tuple[int, int]:
+        return len(self.values), 0
+
+    async def end(self) -> None:
+        self.over = True
+        for each in self.shards:
+            each.over, each.away = True, False
+        await asyncio.wait_for(self.work, 30)
+
+
+def _whole(results: int) -> tuple[Whole, Source]:
+    return Whole(shard := Source("j~1", results)), shard
+
+
+def test_a_shard_that_is_silent_does_not_hold_up_the_results_of_others() -> None:
+    async def played() -> Whole:
+        job = Whole(Source("a"), Source("b"))
+        busy, silent = job.shards
+        for second in range(60):
+            busy.results += 1
+            silent.results += second < 10
+            if second == 10:
+                silent.away, silent.deaf = True, ("written",)
+                silent.results += 1  # it is in the sink, and the shard does not hear of it
+            await asyncio.sleep(1)
+        assert len(job.values) > 65, "all but the latest"
+        assert job.reports[-1][0] <= 21 + 2, "the job's journal has no more than what each shard has noted"
+        await job.end()
+        return job
+
+    job = virtually(played())
+    assert (len(job.values), job.reports[-1][:2]) == (71, (71, (60, 11)))
+    for total, parts, noted in job.reports:
+        assert total == sum(parts)
+        assert all(part <= has for part, has in zip(parts, noted, strict=True))
+    assert job.shards[1].notes <= 13, "it is told only of new ones"
+
+
+def test_a_status_that_does_not_come_is_no_answer() -> None:
+    async def played() -> Whole:
+        job, shard = _whole(5)
+        await asyncio.sleep(2)
+        shard.over = job.over = shard.away = True  # it ends, and what is known of it is from before
+        shard.deaf = ("status",)
+        await asyncio.sleep(0.3)
+        assert not job.work.done()
+        await job.end()
+        assert await job.router.missing() == ""
+        return job
+
+    assert len(virtually(played()).values) == 5
+
+
+def test_a_shard_that_absorbs_a_late_reply_at_the_end_is_looked_at_again() -> None:
+    """Its turn is not on disk for a moment, and so it counts as running."""
+
+    async def played() -> str:
+        job, shard = _whole(5)
+        await asyncio.sleep(2)
+        await job.end()
+        job.router.shards[0].over = shard.over = False
+        asyncio.get_running_loop().call_later(0.2, setattr, shard, "over", True)
+        return await job.router.missing()
+
+    assert virtually(played()) == ""
+
+
+class Refusing:
+    """Runtime whose channel of a shard is gone, and does not begin: ``errors`` in turn."""
+
+    def __init__(self, *errors: StoreError | None) -> None:
+        self._errors, self._begun = list(errors), False
+
+    def peer(self, name: str) -> Refusing:
+        return self
+
+    name = "channel:j~1"
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if method == "start" and (error := self._errors.pop(0)) is not None:
+            raise error
+        if method == "start":
+            self._begun = True
+            return None
+        if not self._begun:
+            raise PeerGone(self.name)
+        return await Source("j~1", 5).ask(method, *args)
+
+    async def start_actor(self, *args: str) -> Refusing:
+        return self
+
+    async def end_actor(self, name: str) -> None:
+        pass
+
+
+async def _begun(runtime: Any, **facts: Any) -> ShardRouter:
+    async def figures() -> dict[str, Any]:
+        return {"shards": [("j~1", 5, True, False)], "outcome": "partial", "results": 5, "results_written": 5} | facts
+
+    router = ShardRouter(
+        runtime, "", 1, False, DriverHooks(lambda: True, figures, None), lambda rows: 0, False  # type: ignore[arg-type]
+    )  # fmt: skip
+    await router.begin()
+    return router
+
+
+async def test_a_journal_that_cannot_be_used_is_named_with_its_error() -> None:
+    with pytest.raises(UserError, match="j~1: its format is of a later release"):
+        await _begun(Refusing(StoreError("its format is of a later release")))
+
+
+def test_a_database_that_cannot_be_reached_is_asked_again() -> None:
+    away = DatabaseUnreachable("no route to host")
+    router = virtually(_begun(Refusing(away, away, None)))
+    assert (router.shards[0].lost, router.shards[0].results) == (False, 5)
