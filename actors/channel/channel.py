@@ -146,8 +146,7 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
-        last = (k.at_s, k.ahead_s) if k is not None else self._journal.last_times()
-        self._clock = clock_of(runtime, self._journal, last, idle_s)
+        self._clock = clock_of(runtime, journal, (k.at_s, k.ahead_s) if k is not None else journal.last_times(), idle_s)
         self._tool_runs = ToolRuns(
             self.job, self._folder, self._runtime, self._put_events, self._traces.add_line, self._watch,
             self._put_durably, self._clock.now_s,
@@ -188,7 +187,7 @@ class Channel:
         )
         self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
         await self._turn([entry(batch)])
-        # a shard that was restarted at rest: its parent may have its last report, and counts nothing after that
+        # at rest again: the parent of a shard may have its last report, and counts nothing after that
         self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance, lambda: self._outcome)
