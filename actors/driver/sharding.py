@@ -302,16 +302,20 @@ class ShardRouter:
         """
         if self._finished:
             return ""
+        quiet: list[ShardProgress] = []
         for _ in range(LOOKS):
-            for each in self.shards:
-                while not (each.ended or each.lost or await self._see(each)):
-                    with contextlib.suppress(StoreError):
-                        await self._ask(each, "status")  # starts it again if it is gone
-            if all(each.ended or each.lost for each in self.shards):
+            doubtful = [each for each in self.shards if not (each.ended or each.lost)]
+            quiet = [each for each in doubtful if not (await self._see(each) and each.ended)]
+            if not quiet:
                 break
             await asyncio.sleep(LOOK_S)
+        for each in quiet:  # gone, hung, or long at its last turn: its journal decides, and nobody waits for it
+            try:
+                each.lost = not await asyncio.to_thread(has_ended, self._runtime.store(self._folder), each.name)
+            except StoreError as unread:
+                each.lost, each.fault = True, str(unread)
         faults = [f"{each.name}: {each.fault}" for each in self.shards if each.fault]
-        gone = [each.name for each in self.shards if not each.fault and not each.ended]
+        gone = [each.name for each in self.shards if not each.fault and each.lost]
         cut = [f"the journals of {', '.join(gone)} have lost their end, as by a power cut"] if gone else []
         return "; ".join([*cut, *faults])
 

@@ -41,8 +41,9 @@ _SPENT = (
     "cache_read_tokens", "cache_creation_tokens", "attempts", "paid_calls", "reused_calls", "paid_again",
 )  # fmt: skip
 """Ledger fields that are totals, not the state of a moment or a day."""
-_AMOUNTS = (("known_nusd", "assumed_nusd"), ("known_tokens", "assumed_tokens"))
-"""Those of them of which a part becomes smaller as it is settled. All others only grow."""
+_AMOUNTS = (("known_nusd", "assumed_nusd", "reserved_nusd"), ("known_tokens", "assumed_tokens", "reserved_tokens"))
+_OF_PAID = ("paid_calls", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens", "paid_again")
+"""Those of them that grow by each paid reply."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -83,6 +84,7 @@ def begin_again(k: State, goals: Sequence[int]) -> bool:
     met = [goal for number in goals if number in k.shards and (goal := k.goals[number]).status == Status.RESOLVED]
     for goal in met:
         k.goals[goal.id] = again = Goal(goal.kind, goal.value, id=goal.id, tries=goal.tries)
+        k.shards[goal.id].again = True
         k.live += 1
         offer(k, again, 0.0)
     return bool(met)
@@ -102,9 +104,9 @@ def take(k: State, goal: int, report: ShardReport) -> None:
     shard = k.shards.get(goal)
     if shard is None or (report.epoch, report.serial) <= shard.reported:
         return
-    again = report.epoch > shard.reported[0]
     shard.reported = (report.epoch, report.serial)
-    _count(k.ledger, report.ledger, _still_known(report.ledger, shard.ledger) if again else shard.ledger)
+    _count(k.ledger, report.ledger, _still_known(report.ledger, shard.ledger) if shard.again else shard.ledger)
+    shard.again = False
     shard.ledger = report.ledger
     if report.tally is not None:
         _tally(k.tally, report.tally, shard.tally)
@@ -128,15 +130,25 @@ def _count(whole: Ledger, now: Ledger, before: Ledger) -> None:
 
 def _still_known(now: Ledger, before: Ledger) -> Ledger:
     """Return the totals of ``before`` without what a shard's journal has lost with its end: that was paid, and a cap
-    counts it. ``now``: the totals of the shard's next channel. What was settled meanwhile is not lost: neither the
-    attempts nor what is known become less by that.
+    counts it. ``now``: the totals of the shard's next channel, which may not yet have given up its calls in flight:
+    their charges are assumed then, so they stand for the replies to them that are lost.
     """
-    amounts = {name for pair in _AMOUNTS for name in pair}
-    kept = {name: min(getattr(now, name), getattr(before, name)) for name in _SPENT if name not in amounts}
-    for known, assumed in _AMOUNTS:
-        lost = getattr(before, known) + getattr(before, assumed) - getattr(now, known) - getattr(now, assumed)
-        if before.attempts > now.attempts or getattr(before, known) > getattr(now, known):
-            kept[known] = getattr(before, known) - max(0, lost)
+    asked, paid = before.attempts - now.attempts, before.paid_calls - now.paid_calls
+    if asked <= 0:
+        return before
+    kept: dict[str, int] = {}
+    for known, assumed, reserved in _AMOUNTS:
+        there = getattr(now, known) + getattr(now, assumed) + getattr(now, reserved)
+        lost = getattr(before, known) + getattr(before, assumed) - there
+        if lost > 0:
+            kept[known] = getattr(before, known) - lost
+    if not kept:
+        return before
+    kept["attempts"] = now.attempts
+    if paid > 0:  # replies to attempts that are lost do not come again; the others do, and are counted then
+        for name in _OF_PAID:
+            more = max(0, getattr(before, name) - getattr(now, name))
+            kept[name] = getattr(before, name) - more * min(asked, paid) // paid
     return msgspec.structs.replace(before, **kept)
 
 

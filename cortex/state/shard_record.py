@@ -54,3 +54,8 @@ class ShardRecord(msgspec.Struct, array_like=True):
     """True if what the shard lacks is not available anywhere."""
     excess: tuple[BillExcess, ...] = ()
     """Bills of its routes that were higher than was reserved."""
+    again: bool = False
+    """True from the time when it was opened again, since its journal had lost its end, until its next report: what it
+    had paid for by the report before stays paid. (Of a shard that has not ended, a report may be ahead of its journal:
+    what it lacks in its next epoch comes again.)
+    """

@@ -163,8 +163,8 @@ class BudgetClient:
         """Return the amounts that the job did not use. Called at its end."""
         k = self._state()
         if not self._left and k.terms.labels:  # a parent asks for the last report itself
-            self._left = True
             await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
+            self._left = True  # not before: a channel that closes meanwhile cancels this, and tells it again
 
     async def _renew(self, stirred: bool) -> None:
         """Ask the budgets, and give changed slices to K. Returns once K has them, so that no request is made twice."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from actors.journal.journal import StoreError
 from actors.journal.sqlite.storage import error_line
-from actors.journal.sqlite.wal import write_ahead
+from actors.journal.sqlite.wal import read_structure
 
 OF_THE_LIVING = (".lock", ".channel", ".control", ".part", "-wal", "-shm", "-journal", ".json.part")
 """Suffixes of files that describe running processes or requests to them, or are incomplete: not copied."""
@@ -88,7 +88,7 @@ def _database(path: Path, copy: Path) -> None:
     try:
         db = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_BUSY_S)
         with closing(db):
-            write_ahead(db)
+            read_structure(db)
             db.execute("VACUUM INTO ?", (str(copy),))
     except sqlite3.Error as error:
         copy.unlink(missing_ok=True)

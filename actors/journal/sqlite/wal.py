@@ -17,7 +17,7 @@ _BIG_ENDIAN = 0x377F0683
 
 
 def write_ahead(db: sqlite3.Connection) -> None:
-    """Set write-ahead logging for the file of this connection, which reads its structure. Raises ``sqlite3.Error``.
+    """Set write-ahead logging for the file of this connection. Raises ``sqlite3.Error``.
 
     The attempt is repeated: a connection that changes the mode already holds a read lock, and SQLite then does not wait
     for other locks, whatever the connection's timeout is. Of two connections that open a new file at once, one would
@@ -26,14 +26,24 @@ def write_ahead(db: sqlite3.Connection) -> None:
     until_s = time.monotonic() + BUSY_S
     while True:
         try:
+            read_structure(db)
             db.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
                 raise
-        except UnicodeDecodeError:  # of the error's text, which quotes the structure
-            raise sqlite3.DatabaseError("malformed database schema") from None
         time.sleep(AGAIN_S)
+
+
+def read_structure(db: sqlite3.Connection) -> None:
+    """Read the structure of the file. Raises ``sqlite3.Error``.
+
+    SQLite's own error quotes what is damaged, and need not be text then.
+    """
+    try:
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UnicodeDecodeError:
+        raise sqlite3.DatabaseError("malformed database schema") from None
 
 
 class CutLog(ValueError):

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from actors.common.errors import UserError
+from actors.driver import sharding
 from actors.driver.sharding import DriverHooks, RoundWindows, ShardProgress, ShardRouter
 from actors.journal.journal import DatabaseUnreachable, StoreError
 from actors.ports.runtime import PeerGone, PeerUnavailable
@@ -240,6 +241,25 @@ def test_a_shard_that_absorbs_a_late_reply_at_the_end_is_looked_at_again() -> No
         return await job.router.missing()
 
     assert virtually(played()) == ""
+
+
+@pytest.mark.parametrize(("ended", "why"), [(True, ""), (False, "the journals of j~1 have lost their end, as by a power cut")])
+def test_a_shard_that_is_silent_at_the_end_is_not_waited_for(monkeypatch: Any, ended: bool, why: str) -> None:
+    """All of its results are written. Its channel may be on a machine that hangs: its journal says whether it ended."""
+    monkeypatch.setattr(sharding, "has_ended", lambda store, name: ended)
+
+    async def played() -> str:
+        job, shard = _whole(5)
+        await asyncio.sleep(2)
+        await job.end()
+        shard.away = True
+        found = job.router.shards[0]
+        found.over = False
+        job.router._runtime = SimpleNamespace(store=lambda folder: None)  # type: ignore[assignment]
+        async with asyncio.timeout(10):
+            return await job.router.missing()
+
+    assert virtually(played()) == why
 
 
 class Refusing:

@@ -149,31 +149,44 @@ def test_what_an_earlier_channel_says_comes_late():
     assert (stage.k.ledger.known_nusd, stage.k.shards[1].money.held_nusd) == (100, lent)
 
 
-# (known, assumed, attempts, paid) before, and by the next channel -> of the whole, and the total of what it paid later
+# (known, assumed, reserved, attempts, paid) of a shard that has ended, and by its next channel -> of the whole, after
+# its calls in flight were given up: (known and assumed, attempts, paid)
 LOST = [
-    ((90, 10, 10, 9), (0, 0, 0, 0), (100, 0, 10, 9)),  # the whole journal
-    ((90, 10, 10, 9), (40, 0, 4, 4), (100, 0, 10, 9)),  # its last turns
-    ((90, 10, 10, 9), (60, 40, 10, 6), (60, 40, 10, 9)),  # the last replies: these calls are assumed to be paid
-    ((90, 10, 10, 9), (60, 10, 10, 6), (90, 10, 10, 9)),
-    ((90, 10, 10, 9), (95, 0, 10, 10), (95, 0, 10, 10)),  # nothing: an assumed call was settled, for less
-    ((90, 10, 10, 9), (90, 0, 10, 9), (90, 0, 10, 9)),  # nor here, for nothing
-    ((90, 10, 10, 9), (130, 10, 14, 13), (130, 10, 14, 13)),
+    ((90, 10, 0, 10, 9), (0, 0, 0, 0, 0), (100, 10, 9)),  # the whole journal
+    ((90, 10, 0, 10, 9), (40, 0, 0, 4, 4), (100, 10, 9)),  # its last turns
+    ((100, 0, 0, 10, 10), (60, 0, 60, 10, 6), (120, 10, 6)),  # four replies: these calls count as assumed, and come again
+    ((159, 0, 0, 17, 17), (60, 0, 60, 7, 6), (159, 17, 16)),  # one reply, and ten calls
+    ((90, 10, 0, 10, 9), (95, 0, 0, 10, 10), (95, 10, 10)),  # nothing: an assumed call was settled, for less
+    ((90, 10, 0, 10, 9), (130, 10, 0, 14, 13), (140, 14, 13)),
 ]
 
 
 @pytest.mark.parametrize(("before", "now", "whole"), LOST)
 def test_what_a_shard_paid_in_turns_that_its_journal_has_lost_stays_paid(before, now, whole):
+    def report(epoch: int, seen: tuple[int, ...], **more: object) -> ShardReport:
+        names = ("known_nusd", "assumed_nusd", "reserved_nusd", "attempts", "paid_calls")
+        return msgspec.structs.replace(said(epoch=epoch, **more), ledger=Ledger(**dict(zip(names, seen, strict=True))))
+
     stage = parent(max_cost_nusd=CAP)
-    for epoch, seen in enumerate((before, now), 1):
-        fields = dict(zip(("known_nusd", "assumed_nusd", "attempts", "paid_calls"), seen, strict=True))
-        told(stage, 1, msgspec.structs.replace(said(epoch=epoch), ledger=Ledger(**fields)))
+    home(stage, 1, report(1, before))
+    stage.turn(events.Rejoined(2), events.ShardsReopened((1,)))
+    told(stage, 1, report(2, now))
+    known, assumed, reserved, attempts, paid = now
+    lent = told(stage, 1, report(2, (known, assumed + reserved, 0, attempts, paid), lacks=(CAP, 0)))
     ledger = stage.k.ledger
-    assert (ledger.known_nusd, ledger.assumed_nusd, ledger.attempts, ledger.paid_calls) == whole
-    lent = told(stage, 1, msgspec.structs.replace(said(epoch=2, lacks=(CAP, 0)), ledger=Ledger(**fields)))
-    others = ledger.known_nusd + ledger.assumed_nusd - fields["known_nusd"] - fields["assumed_nusd"]
-    assert lent is not None and lent <= CAP - others, "what was lost is no part of the cap that can be lent"
-    stage.turn()
+    assert (ledger.known_nusd + ledger.assumed_nusd, ledger.attempts, ledger.paid_calls) == whole
+    gone = ledger.known_nusd + ledger.assumed_nusd - known - assumed - reserved
+    assert lent is not None and lent <= CAP - gone, "what was lost is no part of the cap that can be lent"
     check(stage.k)
+
+
+def test_what_a_shard_told_before_it_was_on_disk_is_counted_when_it_comes_again():
+    """The turn after which it reported could not be written: its replies are delivered again."""
+    stage = parent()
+    told(stage, 1, said(9))
+    told(stage, 1, said(6, reserved=30, epoch=2))
+    told(stage, 1, said(9, epoch=2))
+    assert (stage.k.ledger.known_nusd, stage.k.ledger.paid_calls) == (9, 9)
 
 
 def test_what_comes_twice_or_after_a_later_word_is_taken_for_nothing():
