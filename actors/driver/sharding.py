@@ -156,7 +156,7 @@ class ShardRouter:
         self._turn = 0
         """Number of the shard whose result is next, if results are ordered."""
         self._unreported: deque[Flushed] = deque()
-        """What the parent does not know yet: the oldest and the newest state of the sink since its last report."""
+        """States of the sink that the parent does not know yet: the oldest and the newest since its last report."""
         self._complete = self._finished = False
         """True if the job was complete before this run; and if the sink has all results too, by the parent's journal.
         """

@@ -22,7 +22,7 @@ ONLY_COPY = (
     "have lost results that are in the results file, as by a power cut, and the job keeps no text: move the file away, "
     "it is the only copy, and begin anew with --fresh"
 )
-"""What is said of the journals of such shards."""
+"""End of the error about the journals of such shards."""
 
 
 class Store(Protocol):

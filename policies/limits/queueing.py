@@ -284,7 +284,7 @@ def observe(
         queue.before, queue.before_wait_s = in_flight, now.wait_s
         queue.before_s, queue.before_size = now.mean_s, now.mean_size * factor
         queue.trial, queue.first_before_s, queue.first_s = trial, queue.first_s, 0.0
-        # Where durations vary, or the batch slows, a doubt by mistake would leave too few answers to end it soon.
+        # Doubts by mistake leave too few answers to end them soon where durations vary, or the batch slows.
         tells = max(now.noise, now.varied) <= EXACT and follows > FOLLOWS_GROWING
         queue.burst_before_s, queue.burst_s = queue.burst_s if tells else 0.0, 0.0
         waits.begin_anew(waiting, at_s, wanted)
