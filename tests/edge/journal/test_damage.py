@@ -130,6 +130,16 @@ def test_a_structure_that_is_no_text_is_told_as_damage(place: Path, tmp_path: Pa
     assert not known(to / "replies.sqlite", [b"q"]) and not anything(to / "replies.sqlite")
 
 
+def test_a_backup_does_not_change_the_mode_of_what_it_copies(place: Path, tmp_path: Path) -> None:
+    """A copy that was made by a backup is in SQLite's first mode, and may be in a folder that is read-only."""
+    to = _copy(place, tmp_path / "state")
+    with closing(sqlite3.connect(to / "jobs" / "j.sqlite")) as db:
+        db.execute("PRAGMA journal_mode=DELETE")
+    backup(to, tmp_path / "copy")
+    with closing(sqlite3.connect(to / "jobs" / "j.sqlite")) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
 def _write(place: Path, table: str, number: int, value: bytes | None) -> None:
     key = "place" if table == "pieces" else "seq"
     with closing(sqlite3.connect(place / "jobs" / "j.sqlite")) as db:
