@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import cortex as package
+from actors.channel.journal_maintenance import JournalMaintenance
 from actors.journal.journal import StateFolder, replies_in
 from actors.simulator.frontends.in_memory import SimulatedModel
 from cortex.journal import codec
@@ -76,7 +77,7 @@ def test_this_release_has_journals_of_its_own_and_they_are_small() -> None:
     assert (make.HERE / make.minor()).is_dir(), "python -m tests.journals.make, see tests/journals/README.md"
     assert {path.name for path in KEPT if path.parent.name == make.minor()} == set(make.CASES)
     for case in KEPT:
-        assert sum(path.stat().st_size for path in case.rglob("*") if path.is_file()) < 100_000, case
+        assert sum(path.stat().st_size for path in case.rglob("*") if path.is_file()) < 128 * 1024, case
 
 
 @pytest.mark.parametrize("case", KEPT, ids=NAMES)
@@ -148,3 +149,10 @@ def test_a_journal_of_a_newer_release_is_refused_by_every_command_and_hides_no_o
     assert swept.code == 0 and [line for line in swept.said() if line.startswith("kept") and "two" in line], swept
     assert cortex("top", "--once").code == 0
     assert (place / "state" / "jobs" / "two.sqlite").read_bytes() == before, "nothing was touched"
+
+
+def test_what_makes_a_short_job_look_long_finds_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = JournalMaintenance.record_turn
+    monkeypatch.setattr(JournalMaintenance, "record_turn", before)  # and put back
+    exec(make.AS_IF_LONG, {})
+    assert JournalMaintenance.record_turn is not before

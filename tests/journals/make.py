@@ -24,13 +24,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cortex
+from actors.journal import fact_digests
+from cortex.journal import seals
 
 HERE = Path(__file__).parent
 WORK = Path("/var/tmp/cj-00000000")
 ROOT = HERE.parent.parent
 SIM = ("--model", "sim")
 NOWHERE = "import socket; socket.gethostname = lambda: 'a-host'"
-AS_IF_LONG = "import actors.channel.journal_maintenance as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n, *more: f(self, 2_500 * n, *more)"
+AS_IF_LONG = "import actors.channel.journal_maintenance as u; f = u.JournalMaintenance.record_turn; u.JournalMaintenance.record_turn = lambda self, n, *more: f(self, 2_500 * n, *more)"
 """A short job with the snapshots of a long one: each event counts as many."""
 
 
@@ -176,18 +178,33 @@ def moved(case: Path, to: Path) -> None:
     shutil.copytree(case, to, dirs_exist_ok=True)
     for path in _databases(to / "state"):
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            for table, column, key in (("turns", "blob", "seq"), ("snapshots", "blob", "seq"), ("meta", "value", "key")):
-                if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
-                    _replace(db, table, column, key, pairs)
+            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'turns'").fetchone():
+                _replace(db, [(here.encode(), there.encode()) for here, there in pairs])
 
 
-def _replace(db: sqlite3.Connection, table: str, column: str, key: str, pairs: list[tuple[str, str]]) -> None:
-    for number, before in db.execute(f"SELECT {key}, {column} FROM {table}").fetchall():
-        blob = before
+def _replace(db: sqlite3.Connection, pairs: list[tuple[bytes, bytes]]) -> None:
+    """Put each second text in place of the first one, and write the checksums anew that cover it."""
+
+    def other(blob: bytes) -> bytes:
         for here, there in pairs:
-            blob = blob.replace(here.encode(), there.encode())
-        if blob != before:
-            db.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (blob, number))
+            blob = blob.replace(here, there)
+        return blob
+
+    facts = dict(db.execute("SELECT key, value FROM meta"))
+    has_seals, own = "sealed" in facts, 0
+    for seq, record in db.execute("SELECT seq, blob FROM turns ORDER BY seq").fetchall():
+        blob = other(seals.opened(seq, record)[0] if has_seals else record)
+        if has_seals:
+            blob, own = seals.sealed(seq, blob, own)
+        db.execute("UPDATE turns SET blob = ? WHERE seq = ?", (blob, seq))
+    for seq, record in db.execute("SELECT seq, blob FROM snapshots").fetchall():
+        blob = other(seals.opened(seq, record)[0] if has_seals else record)
+        blob = seals.sealed(seq, blob, seals.SNAPSHOT)[0] if has_seals else blob
+        db.execute("UPDATE snapshots SET blob = ? WHERE seq = ?", (blob, seq))
+    facts = {key: other(value) for key, value in facts.items()}
+    if fact_digests.DIGESTS in facts:
+        facts[fact_digests.DIGESTS] = fact_digests.encoded(fact_digests.of(facts.items()))
+    db.executemany("UPDATE meta SET value = ? WHERE key = ?", [(value, key) for key, value in facts.items()])
 
 
 def _module(path: Path) -> str:

@@ -8,10 +8,10 @@ import cortex
 @cortex.flow
 async def chain(ctx: cortex.Context, name: str = "a", steps: int = 6) -> list[str]:
     """One question after the other; each holds the answer before."""
-    parts = [name]
+    lines = [name]
     for step in range(steps):
-        parts.append(await ctx.ask(f"Echo: step {step} of {name} after {len(parts[-1])}"))
-    return parts
+        lines.append(await ctx.ask(f"Echo: step {step} of {name} after {len(lines[-1])}"))
+    return lines
 
 
 @cortex.flow
