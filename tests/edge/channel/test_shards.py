@@ -234,19 +234,26 @@ async def test_a_shard_journal_that_cannot_be_used_is_named_with_the_cause(tmp_p
 async def test_a_shard_that_has_lost_its_end_is_not_begun_to_read_its_results(tmp_path):
     """It would go on, and pay for rows of a job that is complete."""
     model, sink = FunctionModel(pause_s=0.005), ListSink()
-    look = asyncio.create_task((disk := Lost(tmp_path, model, 10)).look())
-    await whole(tmp_path, model, sink, limits=Limits(concurrency=24)).to_end()
+    look = asyncio.create_task((disk := Lost(tmp_path, model, 1)).look())
+    await whole(tmp_path, model, sink, limits=Limits(concurrency=6)).to_end()  # no shard ends with its first calls
     await look
     disk.lose("j~1", "j~2", "j~3")
     for path in [*tmp_path.glob("*memory*"), *tmp_path.glob("*repl*")]:
         path.unlink()  # no answer is taken from there
+    kept = [turns_in(tmp_path, f"j~{number}") for number in (1, 2, 3)]
     for left in (ROWS, ROWS - 5):
         sink.lose(ROWS - left)
         with contextlib.ExitStack() as stack:
             if left < ROWS:
                 stack.enter_context(pytest.raises(UserError, match="j~1, j~2, j~3 have lost their end"))
             await whole(tmp_path, model, sink).to_end()
+    assert [turns_in(tmp_path, f"j~{number}") for number in (1, 2, 3)] == kept
     assert len(model.asked) == ROWS
+
+
+def turns_in(folder: Path, job: str) -> int:
+    with closing(StateFolder(folder).journal(job)) as journal:
+        return journal.seq
 
 
 class Counting(ListSink):
