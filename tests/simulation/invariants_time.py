@@ -13,16 +13,21 @@ from typing import Any
 
 import msgspec
 
+from actors.messaging.answer_bounds import ANSWER_S
 from cortex.state import commands, events
 from cortex.state.state import ENDED
 from cortex.values.limits import Limits
 from tests.simulation.invariants import JobWatch, Observer, Watch, awake
+from tests.simulation.mini_driver import LOOK_S
 from tests.simulation.provider import spoken
 
 IN_TIME_S = 8.0
 """Seconds after which a channel that lives throughout must have handled a due event."""
 HOME_S = 15.0
 """Seconds beyond its timeout that a call may take to return: grace, sweeps, deaths of branches."""
+DEAF_S = ANSWER_S + LOOK_S
+"""Seconds that the driver of the simulation may stand still, at most: nobody answers its question to a channel that has
+died. That of users asks for results in a task of its own, and sends credentials to new branches meanwhile."""
 CLOCK_S = 25.0
 """Seconds that a turn may be on disk later than it was taken, at most: its channel may stand still meanwhile."""
 _TIMED_OUT = b"deadline passed before it was met"
@@ -49,6 +54,8 @@ class _Times:
         """Deadline that has passed by the clock of some turn: it stays passed, though the clock is set back."""
         self.over_s = math.inf
         """Time since which its deadline has passed by the clock of its node, by the world's clock."""
+        self.lacked_s = 0.0
+        """Time at which a branch lacked a credential last, by the world's clock, since its driver stood still."""
         self.last_s = (0.0, 0.0)
         """Time of the last turn, by the job's clock and by the world's."""
         self.ahead_s: float | None = None
@@ -245,6 +252,11 @@ class TimeWatch(Observer):
         below = f"channel:{name}~"
         return any(each.frozen for at, each in self._world.lives.items() if at.startswith(below))
 
+    def _lacks_credential(self) -> bool:
+        """Return whether questions can stay open for ever, and a branch has calls that wait for a credential."""
+        branches = (life for at, life in self._world.lives.items() if at.startswith("branch:") and not life.halted)
+        return self._world.plan.endless > 0 and any(life.seat._actor._credentials.waiting for life in branches)
+
     def standing(self) -> None:
         """Check that no channel misses a due event."""
         now_s = self._loop.time()
@@ -267,7 +279,9 @@ class TimeWatch(Observer):
             )  # calls being handed over are checked in the other watch
             over = deadline_s is not None and wall_s >= deadline_s
             times.over_s = min(times.over_s, max(now_s - wall_s + deadline_s, life.node.set_s)) if over else math.inf
-            if now_s > times.over_s + late_s:
+            if now_s <= times.over_s + DEAF_S and k.flights and self._lacks_credential():
+                times.lacked_s = now_s
+            if now_s > max(times.over_s, times.lacked_s) + late_s:
                 self._watch.say(f"{name} has not ended {now_s - times.over_s:.0f} s after its deadline")
             job_s = times.last_s[0] + now_s - times.last_s[1]
             if limits.goal_timeout_s is not None and k.paused is None:
