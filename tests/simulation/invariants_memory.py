@@ -146,8 +146,9 @@ class MemoryWatch(Observer):
 
 
 def _unwritten(life: Any, memo: bytes, kept: bytes) -> bool:
-    """Return whether the memo is a newer one that a channel with a full disk could not commit, and reports."""
-    if not life.seat._actor.broken or not memo:
+    """Return whether the memo is a newer one that is not on the disk of its channel yet, or never will be since the disk
+    is full: what the cortex said is true all the same."""
+    if not memo or memo not in {share.memo for share in life.seat._actor._k.shares}:
         return False
     return not kept or _memo(memo).stamp > _memo(kept).stamp
 
