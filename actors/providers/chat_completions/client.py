@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from actors.providers.batches.batching_model import BatchingModel
 from actors.providers.batches.file_batches import LineForm
@@ -14,7 +14,14 @@ from actors.providers.chat_completions.batch_results import read_chat
 from actors.providers.chat_completions.dialect import DEFAULT, MESSAGES_COUNTER, ChatDialect
 from actors.providers.chat_completions.errors import ChatFailures, asks_for_field, refuses_field
 from actors.providers.chat_completions.rate_limit_headers import rate_limits, reports_limits
-from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body, fields_with
+from actors.providers.chat_completions.request import (
+    COMPLETION_BOUND,
+    TOKENS_BOUND,
+    ChatVariant,
+    chat_body,
+    fields_with,
+    written_body,
+)
 from actors.providers.chat_completions.response import read_completion, refusal, with_whole
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.chat_completions.thinking_mode import (
@@ -24,7 +31,7 @@ from actors.providers.chat_completions.thinking_mode import (
     misses_thoughts,
     refuses_force,
 )
-from actors.providers.client.canonical_request import FieldTranslator, model_in
+from actors.providers.client.canonical_request import model_in
 from actors.providers.client.wire_form import WireForm
 from actors.providers.credentials.account import ClientSpec
 from actors.providers.credentials.credential import Credential
@@ -45,32 +52,6 @@ _BILLED_REFUSALS: Final = frozenset({"content_filter", "ResponsibleAIPolicyViola
 
 _UNSIGNED: Final = re.compile(r"\bmissing\b.{1,40}\bthought_?signature\b", re.IGNORECASE)
 """Words of Gemini's refusal of a tool call without its signature (`tool_signatures`)."""
-
-
-class ChatVariant(NamedTuple):
-    """Spelling of a request of chat completions."""
-
-    bound: str
-    """Field that holds the bound of the reply."""
-    counts_streams: bool = True
-    """False: the server refuses to count the tokens of streams, which are then charged at their worst case."""
-    signed: bool | None = True
-    """Whether signatures of tool calls are given back. None: the server misses one, so that calls without it pass for
-    signed; False: it refuses them."""
-    translator: FieldTranslator | None = None
-    """Translator of the fields beside the messages; None: that of a provider that takes any effort."""
-    thoughts: bool = False
-    """True: the thoughts of earlier turns are given back (``thinking_mode``)."""
-    forced: bool | None = True
-    """False: the server refuses to force its model to use a tool, which may choose then. None: unless the request has
-    switched thinking off."""
-
-
-def _body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
-    return chat_body(
-        body, variant.bound, streamed, variant.counts_streams, variant.signed, variant.translator, variant.thoughts,
-        variant.forced,
-    )  # fmt: skip
 
 
 def _other(variant: ChatVariant, outcome: Failure) -> ChatVariant | None:
@@ -120,13 +101,13 @@ def _whole(body: bytes, charset: str) -> Reply:
 
 
 GIVEN_FORM: Final = WireForm(
-    mark=CHAT_MARK, path=COMPLETIONS, body=_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
+    mark=CHAT_MARK, path=COMPLETIONS, body=written_body, read=_whole, stream=ChunkAssembler, failures=ChatFailures,
     reports_limits=reports_limits, rate_limits=rate_limits, other=_other_as_written, settled=declined,
     may_stream=may_stream,
 )  # fmt: skip
 """Form of requests that were written as chat completions: their replies hold the completion too."""
 CHAT_FORM: Final = WireForm(
-    path=COMPLETIONS, body=_body, read=read_completion, stream=ChunkAssembler, failures=ChatFailures,
+    path=COMPLETIONS, body=chat_body, read=read_completion, stream=ChunkAssembler, failures=ChatFailures,
     reports_limits=reports_limits, rate_limits=rate_limits, other=_other, settled=declined, given=GIVEN_FORM,
     in_lines=_in_lines,
 )  # fmt: skip

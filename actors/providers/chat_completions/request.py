@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,7 +47,7 @@ from actors.providers.client.canonical_request import (
 from actors.providers.client.strict_schema import is_strict, openai_schema
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.registry import CHAT_PARAMETERS
-from cortex.values.chat_form.request import CHAT_MARK, fields_of
+from cortex.values.chat_form.request import fields_of
 
 COMPLETION_BOUND: Final = "max_completion_tokens"
 """Field of the bound at OpenAI: tokens of the reply, those of reasoning included. Its reasoning models refuse the other
@@ -57,28 +57,53 @@ TOKENS_BOUND: Final = "max_tokens"
 the reply would have no bound."""
 
 _API: Final = "chat completions"
+_QUESTION: Final = b',"messages":[{"role":"user","content":'
+_SYSTEM_AND_QUESTION: Final = b',"messages":[{"role":"system","content":%b},{"role":"user","content":'
+_STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
 
 
-def chat_body(
-    body: bytes, bound: str, streamed: bool = False, counted: bool = True, signed: bool | None = True,
-    translator: FieldTranslator | None = None, thoughts: bool = False, forced: bool | None = True,
-) -> bytes:  # fmt: skip
-    """Return the body of a canonical request, in the form of chat completions. A request that its user wrote in that
-    form (`cortex.values.chat_form.request`) stays as it is but for the name of its bound.
+class ChatVariant(NamedTuple):
+    """Spelling of a request of chat completions."""
 
-    `bound`: field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`). `streamed`: ask for events;
-    `counted`: with the usage in the last one. `signed`: give signatures of tool calls back (`tool_signatures`); None:
-    and have calls without one pass for signed. `translator`: that of the other fields (`fields_with`); None: one for
-    any effort. `thoughts`: give thoughts back; `forced`: False leaves the choice of tools to the model, None to one
-    that may think (`thinking_mode`). Raises `Untranslatable`.
-    """
-    if body.startswith(CHAT_MARK):
-        return _as_written(body, bound, streamed, counted)
-    translator = translator or _FIELDS
-    if not streamed and (quick := _quick(body, bound, translator)):
-        return quick
+    bound: str = TOKENS_BOUND
+    """Field that holds the bound of the reply (`COMPLETION_BOUND`, `TOKENS_BOUND`)."""
+    counts_streams: bool = True
+    """False: the server refuses to count the tokens of streams, which are then charged at their worst case."""
+    signed: bool | None = True
+    """Whether signatures of tool calls are given back (`tool_signatures`). None: the server misses one, so that calls
+    without it pass for signed; False: it refuses them."""
+    translator: FieldTranslator | None = None
+    """Translator of the fields beside the messages (`fields_with`); None: that of a provider that takes any effort."""
+    thoughts: bool = False
+    """True: the thoughts of earlier turns are given back (`thinking_mode`)."""
+    forced: bool | None = True
+    """False: the server refuses to force its model to use a tool, which may choose then. None: unless the request has
+    switched thinking off (`thinking_mode`)."""
+
+
+USUAL: Final = ChatVariant()
+
+
+def chat_body(body: bytes, streamed: bool = False, variant: ChatVariant = USUAL) -> bytes:
+    """Return the body of a canonical request, in the form of chat completions; `streamed`: ask for events. That of a
+    request of one text is put together from its pieces (fast path), equal to the long way but for the order of fields,
+    by test. Raises `Untranslatable`."""
+    if streamed or (found := one_question(body)) is None:
+        return _any_body(body, streamed, variant)
+    request, text, system = found
+    before = _SYSTEM_AND_QUESTION % system if system else _QUESTION
+    config = request.output_config
+    after = (variant.translator or _FIELDS).joined(bytes(config)) if config else b""
+    return b"".join((
+        b'{"model":', request.model, before, text, b'}],"', variant.bound.encode(), b'":', request.max_tokens, after,
+        b"}",
+    ))  # fmt: skip
+
+
+def _any_body(body: bytes, streamed: bool, variant: ChatVariant) -> bytes:
+    """Return the body of any canonical request, as `chat_body` does."""
     fields = FIELDS.decode(body)
     made: dict[str, Any] = {"model": fields.pop("model", b'""')}
     messages: list[Any] = []
@@ -87,51 +112,32 @@ def chat_body(
     made["messages"] = messages
     for turn in TURNS.decode(fields.pop("messages", b"[]")):
         if is_text(turn.content):
-            messages.append(said_in_words(turn) if thoughts and turn.role == "assistant" else turn)
+            messages.append(said_in_words(turn) if variant.thoughts and turn.role == "assistant" else turn)
         elif turn.role == "assistant":
             said = _decode(turn.content)
-            messages.append(_said(said, signed) | (thoughts_in(said) if thoughts else {}))
+            messages.append(_said(said, variant.signed) | (thoughts_in(said) if variant.thoughts else {}))
         else:
             messages += _asked(turn.role, _decode(turn.content))
     if (tokens := fields.pop("max_tokens", None)) is not None:
-        made[bound] = tokens
-    made |= translator.fields(fields)
-    if not forced and is_forced(made.get("tool_choice")) and (forced is False or not is_off(made)):
+        made[variant.bound] = tokens
+    made |= (variant.translator or _FIELDS).fields(fields)
+    if not variant.forced and is_forced(made.get("tool_choice")) and (variant.forced is False or not is_off(made)):
         made["tool_choice"] = "auto"
     if streamed:
-        made |= _STREAMED if counted else {"stream": True}
+        made |= _STREAMED if variant.counts_streams else {"stream": True}
     return _encode(made)
 
 
-def _as_written(body: bytes, bound: str, streamed: bool, counted: bool) -> bytes:
-    """Return the body of a request that was written in the form of chat completions."""
+def written_body(body: bytes, streamed: bool = False, variant: ChatVariant = USUAL) -> bytes:
+    """Return the body of a request that its user wrote in this form (`cortex.values.chat_form.request`), as it stands
+    but for the name of its bound."""
     fields: dict[str, Any] = {}
     fields |= fields_of(body)
     if (tokens := fields.pop(TOKENS_BOUND, None)) is not None:
-        fields[bound] = tokens
+        fields[variant.bound] = tokens
     if streamed:
-        fields |= _STREAMED if counted else {"stream": True}
+        fields |= _STREAMED if variant.counts_streams else {"stream": True}
     return _encode(fields)
-
-
-def _quick(body: bytes, bound: str, translator: FieldTranslator) -> bytes:
-    """Return the same for a request of one text, put together from its pieces; empty for any other (fast path).
-
-    Equal to the long way but for the order of fields, by test.
-    """
-    found = one_question(body)
-    if found is None:
-        return b""
-    request, text, system = found
-    before = b'{"role":"system","content":%b},' % system if system else b""
-    after = translator.joined(bytes(request.output_config)) if request.output_config else b""
-    return b"".join((
-        b'{"model":', request.model, b',"messages":[', before, b'{"role":"user","content":', text, b'}],"',
-        bound.encode(), b'":', request.max_tokens, after, b"}",
-    ))  # fmt: skip
-
-
-_STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 # -- messages --------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ Empty = Annotated[list[Any], msgspec.Meta(max_length=0)]
 """Type of a list that holds nothing."""
 
 
-class _Text(msgspec.Struct, gc=False):
+class _Text(msgspec.Struct, gc=False, kw_only=True):
     content: str
     refusal: None = None
     tool_calls: Empty | None = None
@@ -65,10 +65,10 @@ class _Text(msgspec.Struct, gc=False):
     reasoning: Literal[""] | None = None
 
 
-class _TextChoice(msgspec.Struct, gc=False):
+class _TextChoice(msgspec.Struct, gc=False, kw_only=True):
     message: _Text
-    finish_reason: Literal["stop", "length"]
     logprobs: None = None
+    finish_reason: Literal["stop", "length"]
     stop_reason: int | None = None
 
 
@@ -88,13 +88,16 @@ class _TextUsage(msgspec.Struct, gc=False):
     cached_tokens: Count | None = None
 
 
-class _TextCompletion(msgspec.Struct, gc=False):
+class _TextCompletion(msgspec.Struct, gc=False, kw_only=True):
     """Completion of a text alone, whose tokens are counted: most completions. vLLM lists no tools where there are none
-    (`tool_calls=[]`, vllm-project/vllm#11786)."""
+    (`tool_calls=[]`, vllm-project/vllm#11786).
 
-    choices: tuple[_TextChoice]
-    model: str
+    The fields, here and within, stand as OpenAI sends them: the decoder looks for each behind the one before.
+    """
+
     id: str
+    model: str
+    choices: tuple[_TextChoice]
     usage: _TextUsage
 
 
@@ -103,29 +106,33 @@ _THOUGHT: Final = "</think>"
 _THINK_WITHIN: Final = 16
 """Characters at the beginning of a text among which the first tag stands, behind line breaks."""
 
-_TEXT_COMPLETION: Final = msgspec.json.Decoder(_TextCompletion)
+_text_completion: Final = msgspec.json.Decoder(_TextCompletion).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def _quick(body: bytes) -> Reply | None:
-    """Return the reply in a completion of a text alone; None for any other (fast path). Equal to the long way, byte for
-    byte, by test."""
+def read_completion(body: bytes, charset: str = "") -> Reply:
+    """Return the completion in `body` as a canonical reply. `charset`: the one that its content type names. That of a
+    text alone is put together from its pieces (fast path), equal to the long way, byte for byte, by test.
+
+    Raises UnreadableAnswer for an answer without a content that can be read, UnreadableResponse for a body that is no
+    JSON, and StreamError for one that names an error: OpenRouter answers so with status 200
+    (https://openrouter.ai/docs/api/reference/errors-and-debugging).
+    """
     try:
-        found = _TEXT_COMPLETION.decode(body)
+        found = _text_completion(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return _read_any(body, charset)
     choice, counts = found.choices[0], found.usage
     text, given, written, read, kept = choice.message.content, counts.prompt_tokens, counts.completion_tokens, 0, 0
-    if not text or not found.id or given + written != counts.total_tokens or _THINK in text[:_THINK_WITHIN]:
-        return None
     if (details := counts.prompt_tokens_details) is not None:
         read, kept = details.cached_tokens or 0, details.cache_write_tokens or 0
     read = read or counts.prompt_cache_hit_tokens or counts.cached_tokens or 0
-    if read or kept:
-        given -= read + kept
-        if given < 0:
-            return None
-    return text_reply(found.id, found.model, text, STOP_REASONS[choice.finish_reason], given, written, read, kept)
+    fresh = given - read - kept
+    if not text or not found.id or _THINK in text[:_THINK_WITHIN]:
+        return _read_any(body, charset)
+    if fresh < 0 or given + written != counts.total_tokens:
+        return _read_any(body, charset)
+    return text_reply(found.id, found.model, text, STOP_REASONS[choice.finish_reason], fresh, written, read, kept)
 
 
 def text_reply(
@@ -142,15 +149,8 @@ def text_reply(
     )  # fmt: skip
 
 
-def read_completion(body: bytes, charset: str = "") -> Reply:
-    """Return the completion in `body` as a canonical reply. `charset`: the one that its content type names.
-
-    Raises UnreadableAnswer for an answer without a content that can be read, UnreadableResponse for a body that is no
-    JSON, and StreamError for one that names an error: OpenRouter answers so with status 200
-    (https://openrouter.ai/docs/api/reference/errors-and-debugging).
-    """
-    if (quick := _quick(body)) is not None:
-        return quick
+def _read_any(body: bytes, charset: str) -> Reply:
+    """Return any completion as a canonical reply, as `read_completion` does."""
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -85,10 +85,22 @@ USUAL: Final = ResponsesVariant()
 
 
 def responses_body(body: bytes, streamed: bool = False, variant: ResponsesVariant = USUAL) -> bytes:
-    """Return the body of a canonical request, in the form of the Responses API; `streamed`: ask for events. Raises
-    `Untranslatable`."""
-    if not streamed and (quick := _quick(body)):
-        return quick
+    """Return the body of a canonical request, in the form of the Responses API; `streamed`: ask for events. That of a
+    request of one text is put together from its pieces (fast path), equal to the long way but for the order of fields,
+    by test. Raises `Untranslatable`."""
+    if streamed or (found := one_question(body)) is None:
+        return _any_body(body, streamed, variant)
+    request, text, system = found
+    before = b',"instructions":%b,"input":' % system if system else b',"input":'
+    after = _FIELDS.joined(bytes(request.output_config)) if request.output_config else b""
+    return b"".join((
+        b'{"model":', request.model, before, text, b',"max_output_tokens":', request.max_tokens, b',"store":false',
+        after, b"}",
+    ))  # fmt: skip
+
+
+def _any_body(body: bytes, streamed: bool, variant: ResponsesVariant) -> bytes:
+    """Return the body of any canonical request, as `responses_body` does."""
     fields = FIELDS.decode(body)
     made: dict[str, Any] = {"model": fields.pop("model", b'""')}
     if (system := fields.pop("system", None)) is not None and has_value(system):
@@ -125,23 +137,6 @@ def written_body(body: bytes, streamed: bool = False) -> bytes:
     if streamed:
         fields["stream"] = True
     return _encode(fields)
-
-
-def _quick(body: bytes) -> bytes:
-    """Return the same for a request of one text, put together from its pieces; empty for any other (fast path).
-
-    Equal to the long way but for the order of fields, by test.
-    """
-    found = one_question(body)
-    if found is None:
-        return b""
-    request, text, system = found
-    before = b',"instructions":%b,"input":' % system if system else b',"input":'
-    after = _FIELDS.joined(bytes(request.output_config)) if request.output_config else b""
-    return b"".join((
-        b'{"model":', request.model, before, text, b',"max_output_tokens":', request.max_tokens, b',"store":false',
-        after, b"}",
-    ))  # fmt: skip
 
 
 # -- items -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.providers.chat_completions.logprobs import CUT_BELOW, LEAST, canonical_logprobs
-from actors.providers.chat_completions.request import TOKENS_BOUND, chat_body
+from actors.providers.chat_completions.request import chat_body
 from actors.providers.chat_completions.response import read_completion
 from actors.providers.chat_completions.stream import ChunkAssembler
 from cortex.programs.parts.token_logprobs import text_probability
@@ -102,7 +102,7 @@ def test_a_stream_gathers_them() -> None:
 def test_the_request_asks_for_them_in_the_words_of_openai() -> None:
     canonical = {"logprobs": True, "max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "model": "m",
                  "top_logprobs": 20}  # fmt: skip
-    sent = json.loads(chat_body(compact(canonical), TOKENS_BOUND))
+    sent = json.loads(chat_body(compact(canonical)))
     assert (sent["logprobs"], sent["top_logprobs"], sent["max_tokens"]) == (True, 20, 5)
 
 

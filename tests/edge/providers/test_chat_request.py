@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.files.batch_request import PARAMS
-from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, chat_body
+from actors.providers.chat_completions.request import COMPLETION_BOUND, TOKENS_BOUND, ChatVariant, chat_body
 from actors.providers.client.canonical_request import model_in
 from actors.providers.client.wire_form import Untranslatable
 from actors.simulator.api.chat_wire import messages_request
@@ -26,7 +26,7 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 
 def made(bound: str = TOKENS_BOUND, streamed: bool = False, **fields: Any) -> dict[str, Any]:
     request = {"model": "m", "max_tokens": 8, "messages": USER} | fields
-    return json.loads(chat_body(json.dumps(request).encode(), bound, streamed))
+    return json.loads(chat_body(json.dumps(request).encode(), streamed, ChatVariant(bound)))
 
 
 def test_a_request_of_texts_alone() -> None:
@@ -157,8 +157,8 @@ def test_the_fast_path_makes_the_same_request(text: str, system: str | None, con
     request |= {"output_config": config} if config else {}
     request |= {"system": system} if system else {}
     body = json.dumps(request).encode()
-    quick = chat_body(body, bound)
-    slow = chat_body(json.dumps(request | {"stop_sequences": []}).encode(), bound)
+    quick = chat_body(body, variant=ChatVariant(bound))
+    slow = chat_body(json.dumps(request | {"stop_sequences": []}).encode(), variant=ChatVariant(bound))
     assert json.loads(quick) == json.loads(slow)
 
 
@@ -181,7 +181,7 @@ def test_translated_forth_and_back_a_conversation_is_the_same(turns: list[Any], 
             messages.append({"role": "assistant", "content": said})
     request: dict[str, Any] = {"max_tokens": 9, "messages": messages, "model": "m"}
     request |= {"system": system} if system else {}
-    back = json.loads(messages_request(chat_body(json.dumps(request).encode(), COMPLETION_BOUND)))
+    back = json.loads(messages_request(chat_body(json.dumps(request).encode(), variant=ChatVariant(COMPLETION_BOUND))))
     assert back == _joined(request)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actors.providers.chat_completions.dialect import GEMINI_EFFORTS
-from actors.providers.chat_completions.request import chat_body, fields_with
+from actors.providers.chat_completions.request import ChatVariant, chat_body, fields_with
 from actors.providers.chat_completions.response import read_completion
 from actors.providers.chat_completions.stream import ChunkAssembler
 from actors.providers.chat_completions.tool_signatures import PREFIX, UNSIGNED
@@ -75,7 +75,7 @@ def calls_of(body: bytes) -> list[dict[str, Any]]:
 def test_what_stands_beside_a_tool_call_goes_back_with_it(calls: list[dict[str, Any]]) -> None:
     reply = read_completion(completion(*calls))
     expected = [each if each.get("extra_content") else {n: v for n, v in each.items() if n != "extra_content"} for each in calls]
-    assert calls_of(chat_body(after(reply), "max_tokens")) == expected
+    assert calls_of(chat_body(after(reply))) == expected
     assert reply.stop_reason == "tool_use" and reply.text == ""
 
 
@@ -89,13 +89,13 @@ def test_a_streamed_signature_goes_back_too() -> None:
             choice = {"index": 0, "delta": {"tool_calls": [delta]}, "finish_reason": "tool_calls" if at else None}
             stream.feed(b"data: " + compact({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n")
         stream.feed(b"data: [DONE]\n\n")
-        assert calls_of(chat_body(after(read_completion(stream.message())), "max_tokens")) == [call("a", SIGNED)]
+        assert calls_of(chat_body(after(read_completion(stream.message())))) == [call("a", SIGNED)]
 
 
 def test_another_api_gets_no_signature_of_google() -> None:
     body = after(read_completion(completion(call("a", SIGNED))))
     assert b"thought_signature" not in responses_body(body) and PREFIX.encode() not in responses_body(body)
-    assert b"thought_signature" not in chat_body(body, "max_tokens", signed=False)
+    assert b"thought_signature" not in chat_body(body, variant=ChatVariant(signed=False))
 
 
 def test_a_signature_of_a_batch_goes_back_in_the_part_of_its_call() -> None:
@@ -110,7 +110,7 @@ def test_a_signature_that_somebody_changed_is_left_out() -> None:
     broken = [{"type": "thinking", "thinking": "", "signature": f"{PREFIX}{text}"} for text in ("", "{", "[1]", '{"id":7}')]
     use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     body = msgspec.json.encode(ASKED | {"messages": [*ASKED["messages"], {"role": "assistant", "content": [*broken, use]}]})
-    assert calls_of(chat_body(body, "max_tokens")) == [call("a")]
+    assert calls_of(chat_body(body)) == [call("a")]
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ async def test_efforts_are_those_that_gemini_takes(effort: str, written: str) ->
     for more in ({}, {"stop_sequences": ["x"]}):
         body = msgspec.json.encode(ASKED | field | more)
         if effort in GEMINI_EFFORTS:
-            made = json.loads(chat_body(body, "max_tokens", translator=fields_with(GEMINI_EFFORTS)))
+            made = json.loads(chat_body(body, variant=ChatVariant(translator=fields_with(GEMINI_EFFORTS))))
             assert made["reasoning_effort"] == GEMINI_EFFORTS[effort]
-            assert "reasoning_effort" in json.loads(chat_body(body, "max_tokens")), "as it is at other providers"
+            assert "reasoning_effort" in json.loads(chat_body(body)), "as it is at other providers"
         else:
             with pytest.raises(Untranslatable, match=f"^effort: .* know no '{effort}': give none, minimal, low, medium or high"):
-                chat_body(body, "max_tokens", translator=fields_with(GEMINI_EFFORTS))
+                chat_body(body, variant=ChatVariant(translator=fields_with(GEMINI_EFFORTS)))
 
 
 def test_thinking_that_is_switched_off_is_the_effort_none() -> None:
     body = msgspec.json.encode(ASKED | {"thinking": {"type": "disabled"}})
-    assert json.loads(chat_body(body, "max_tokens", translator=fields_with(GEMINI_EFFORTS)))["reasoning_effort"] == "none"
+    assert json.loads(chat_body(body, variant=ChatVariant(translator=fields_with(GEMINI_EFFORTS))))["reasoning_effort"] == "none"
 
 
 @pytest.mark.parametrize(("provider", "known"), [("gemini", True), ("vertex-gemini", True), ("openai", False), ("groq", False)])

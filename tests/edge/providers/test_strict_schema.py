@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.providers.chat_completions.request import TOKENS_BOUND, chat_body
+from actors.providers.chat_completions.request import chat_body
 from actors.providers.client.strict_schema import FORMATS, is_strict, openai_schema
 from actors.providers.responses.request import responses_body
 from cortex.programs.parts.answer_forms import answer_form
@@ -116,12 +116,12 @@ def test_each_choice_of_a_table_is_asked_for_strictly_by_both_apis(choice: str) 
     schema = json.dumps({"type": "object", "properties": {choice: CHOICES[choice]}, "required": [choice]})
     asked = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "?"}]}
     body = json.dumps(asked | answer_form(schema, "format")).encode()
-    chat = json.loads(chat_body(body, TOKENS_BOUND))["response_format"]["json_schema"]
+    chat = json.loads(chat_body(body))["response_format"]["json_schema"]
     response = json.loads(responses_body(body))["text"]["format"]
     assert chat["strict"] and response["strict"] and chat["schema"] == response["schema"]
     assert is_strict(chat["schema"]) and "uri" not in {each.get("format") for each in _nodes(chat["schema"])}
     tool = json.dumps(asked | answer_form(schema, "tool")).encode()
-    assert json.loads(chat_body(tool, TOKENS_BOUND))["tools"][0]["function"]["parameters"] == chat["schema"]
+    assert json.loads(chat_body(tool))["tools"][0]["function"]["parameters"] == chat["schema"]
     assert json.loads(responses_body(tool))["tools"][0]["parameters"] == chat["schema"]
 
 

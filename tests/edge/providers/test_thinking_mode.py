@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.providers.chat_completions.client import ChatModel, ChatVariant
-from actors.providers.chat_completions.request import chat_body, fields_with
+from actors.providers.chat_completions.client import ChatModel
+from actors.providers.chat_completions.request import ChatVariant, chat_body, fields_with
 from actors.providers.chat_completions.response import read_completion
 from actors.providers.client.wire_form import Untranslatable
 from actors.providers.credentials.account import ClientSpec, ProviderLocation, opened
@@ -89,16 +89,16 @@ def model_of(provider: str, url: str = "") -> ChatModel:
 )  # fmt: skip
 def test_thinking_is_switched_as_deepseek_says(fields: dict[str, Any], sent: dict[str, Any]) -> None:
     for more in ({}, {"stop_sequences": []}):  # the latter takes the long way
-        made = json.loads(chat_body(msgspec.json.encode(ASKED | fields | more), "max_tokens", translator=SWITCHED))
+        made = json.loads(chat_body(msgspec.json.encode(ASKED | fields | more), variant=ChatVariant(translator=SWITCHED)))
         assert {name: made[name] for name in made.keys() - ASKED.keys() - {"tools"}} == sent
 
 
 def test_other_providers_are_told_the_effort_and_the_tool_alone() -> None:
     body = msgspec.json.encode(ASKED | TOOLS | {"tool_choice": NAMED, "thinking": {"type": "disabled"}})
-    made = json.loads(chat_body(body, "max_tokens"))
+    made = json.loads(chat_body(body))
     assert (made["reasoning_effort"], made["tool_choice"]) == ("none", CHOSEN) and "thinking" not in made
     with pytest.raises(Untranslatable, match="budget"):
-        chat_body(msgspec.json.encode(ASKED | {"thinking": {"type": "enabled", "budget_tokens": 1_024}}), "b", translator=SWITCHED)
+        chat_body(msgspec.json.encode(ASKED | {"thinking": {"type": "enabled", "budget_tokens": 1_024}}), variant=ChatVariant(translator=SWITCHED))
 
 
 def test_deepseek_alone_is_switched_and_gets_its_thoughts_back() -> None:
@@ -127,9 +127,9 @@ def test_deepseek_alone_is_switched_and_gets_its_thoughts_back() -> None:
 )
 def test_thoughts_are_given_back_to_a_server_that_wants_them(of_model: list[Any], given: list[str]) -> None:
     body = msgspec.json.encode(ASKED | turns(*of_model))
-    made = json.loads(chat_body(body, "max_tokens", thoughts=True))["messages"]
+    made = json.loads(chat_body(body, variant=ChatVariant(thoughts=True)))["messages"]
     assert [each["reasoning_content"] for each in made if each["role"] == "assistant"] == given
-    plain = json.loads(chat_body(body, "max_tokens"))["messages"]
+    plain = json.loads(chat_body(body))["messages"]
     assert [{n: v for n, v in each.items() if n != "reasoning_content"} for each in made] == plain
     assert b"reasoning_content" not in responses_body(body)
 
@@ -220,7 +220,7 @@ async def test_a_server_that_refuses_thoughts_gets_none() -> None:
     answers = iter([http({"error": {"message": words}}, 400), http(WHOLE)])
     with served(lambda _: next(answers)) as server:
         model = model_of("openai", server.url)
-        model._variant = ChatVariant("max_tokens", thoughts=True)
+        model._variant = ChatVariant(thoughts=True)
         assert isinstance(await model.call(msgspec.json.encode(TOOL_LOOP), output_tokens_max=9, timeout_s=5), Reply)
         await model.close()
     assert [at(each.json, "messages.1.reasoning_content") for each in server.asked] == ["hm", None]

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from actors.providers.chat_completions.request import chat_body
+from actors.providers.chat_completions.request import COMPLETION_BOUND, ChatVariant, written_body
 from cortex.values.chat_form.messages import NoCounterpart, canonical_fields, messages_request
 from cortex.values.chat_form.request import CHAT_MARK, chat_request, fields_of, may_stream
 
@@ -169,9 +169,9 @@ def test_a_request_goes_out_over_chat_completions_as_it_was_written() -> None:
     asked = {**values, **ONE, "tool_choice": {"type": "custom"}, "a_field_of_tomorrow": {"b": [1, 2.50]}}
     body = chat_request(asked)
     assert body.startswith(CHAT_MARK)
-    sent = json.loads(chat_body(body, "max_completion_tokens"))
+    sent = json.loads(written_body(body, variant=ChatVariant(COMPLETION_BOUND)))
     assert sent == {name: value for name, value in asked.items() if name != "max_tokens"} | {"max_completion_tokens": 8}
     assert "api" not in fields_of(body) and not may_stream(body)
-    streamed = json.loads(chat_body(chat_request(ONE), "max_tokens", streamed=True))
+    streamed = json.loads(written_body(chat_request(ONE), streamed=True))
     assert streamed == ONE | {"stream": True, "stream_options": {"include_usage": True}}
     assert may_stream(chat_request(ONE))
