@@ -228,8 +228,10 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     limit.at_s = at_s
     limit.load.from_s = limit.load.from_s or at_s
     probing = limit.probing
-    if sample.timed_out and not sample.throttled and at_s >= limit.relieved_until_s and tells_nothing(limit):
+    if sample.timed_out and not sample.throttled and tells_nothing(limit):
         _relieve(policy, limit, at_s, sample)
+    elif limit.queue is not None and not limit.queue.left:
+        probing.concurrency = queueing.undo(limit.queue, at_s, probing.concurrency)
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     _count(limit, elapsed_s, sample)
@@ -327,14 +329,21 @@ def _relieve(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSa
     """Halve the calls in flight, since a queue at the server was longer than attempts may take.
 
     One cut per episode: attempts that were begun before the cut may take as long, and say nothing about it (as in TCP,
-    which halves its window once a round trip: Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
+    which halves its window once a round trip: Jacobson, Congestion Avoidance and Control, SIGCOMM 1988). At a server
+    that is searched for a queue, the cut is taken back if it was a lost connection (`policies.limits.queueing.Relief`).
     """
-    probing = limit.probing
-    under_way = min(probing.concurrency, float(sample.in_flight + sample.timed_out))
-    probing.concurrency = max(under_way / 2, float(policy.floor))
-    if limit.queue is not None:
-        queueing.cut(limit.queue, at_s)
-    limit.relieved_until_s = at_s + sample.timed_out_s
+    probing, begins = limit.probing, at_s >= limit.relieved_until_s
+    allowed, under_way = probing.concurrency, float(sample.in_flight + sample.timed_out)
+    if limit.queue is not None and not limit.queue.left:
+        in_flight, latency_s = min(allowed, under_way), limit.load.latency_s
+        probing.concurrency = queueing.relieve(
+            limit.queue, at_s, allowed, in_flight, sample.timed_out, begins, latency_s
+        )
+    elif begins:
+        probing.concurrency = min(allowed, under_way) / 2
+    probing.concurrency = max(probing.concurrency, float(policy.floor))
+    if begins:
+        limit.relieved_until_s = at_s + sample.timed_out_s
 
 
 def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:

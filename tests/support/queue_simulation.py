@@ -471,6 +471,12 @@ class Queues:
             return
         self._serve()
 
+    def lose(self) -> None:
+        """Lose the connection of a call in a slot: nothing comes of it until its time is up."""
+        self._clock()
+        self.serving.pop(next(iter(self.serving)))
+        self._serve()
+
     # ------------------------------------------------------------------------------------------ the cortex
 
     def _report_due(self, place: int) -> None:
