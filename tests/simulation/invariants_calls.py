@@ -245,6 +245,7 @@ class CallsWatch(Observer):
             books.blocked.setdefault(call.route, set())
         # no retry, though the fallback's breaker may open too, and the goal come back: few, those that were under way
         elsewhere = books.moved and call.route <= record.k.terms.peers
+        elsewhere |= bool(record.k.outcome)  # a job at rest: its user has the row asked again, no policy
         books.failed[event.goal] = (at_s, failure.kind, -1 if elsewhere else call.route)
 
     def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:

@@ -409,6 +409,10 @@ class LeasesWatch(Observer):
 
     def sent(self, life: Any, name: str, method: str, args: Any) -> None:
         """A message is sent: no claim withdraws what an earlier one has acknowledged."""
+        if method == "start" and name.startswith("channel:"):
+            asked = self._world.lives.get(name)
+            if asked is not None and getattr(asked.seat._actor, "broken", ""):  # it forgets the calls that it had
+                self._orphaned.add(name.partition(":")[2])
         if method != "join":
             return
         own = _claims.decode(args[0])

@@ -54,8 +54,9 @@ class _Times:
         """Deadline that has passed by the clock of some turn: it stays passed, though the clock is set back."""
         self.over_s = math.inf
         """Time since which its deadline has passed by the clock of its node, by the world's clock."""
-        self.lacked_s = 0.0
-        """Time at which a branch lacked a credential last, by the world's clock, since its driver stood still."""
+        self.excused_s = 0.0
+        """Time, by the world's clock, at which a branch lacked a credential last, since its driver stood still, or a child
+        job its staff."""
         self.last_s = (0.0, 0.0)
         """Time of the last turn, by the job's clock and by the world's."""
         self.ahead_s: float | None = None
@@ -252,6 +253,14 @@ class TimeWatch(Observer):
         below = f"channel:{name}~"
         return any(each.frozen for at, each in self._world.lives.items() if at.startswith(below))
 
+    def _child_waits_for_staff(self, name: str) -> bool:
+        """Return whether the channel of a child job has not begun yet while a branch hangs: a cortex that was started
+        meanwhile answers for its staff once that branch was found (`actors.scheduler.supervisor.BIRTH_S`)."""
+        lives = self._world.lives
+        children = (life for at, life in lives.items() if at.startswith(f"channel:{name}~") and not life.halted)
+        hangs = any(life.frozen for at, life in lives.items() if at.startswith("branch:"))
+        return hangs and any("_k" not in vars(life.seat._actor) for life in children)
+
     def _lacks_credential(self) -> bool:
         """Return whether questions can stay open for ever, and a branch has calls that wait for a credential."""
         branches = (life for at, life in self._world.lives.items() if at.startswith("branch:") and not life.halted)
@@ -265,6 +274,8 @@ class TimeWatch(Observer):
             life = self._world.lives.get(f"channel:{name}")
             hung = self._calls_below(name) and any(each.frozen for each in self._world.lives.values())
             hung |= self._child_hangs(name)
+            if self._child_waits_for_staff(name):
+                hung, times.excused_s = True, now_s
             if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
                 times.alive_s = now_s  # calls of a hung branch return once it has been found and ended
                 continue
@@ -280,8 +291,8 @@ class TimeWatch(Observer):
             over = deadline_s is not None and wall_s >= deadline_s
             times.over_s = min(times.over_s, max(now_s - wall_s + deadline_s, life.node.set_s)) if over else math.inf
             if now_s <= times.over_s + DEAF_S and k.flights and self._lacks_credential():
-                times.lacked_s = now_s
-            if now_s > max(times.over_s, times.lacked_s) + late_s:
+                times.excused_s = now_s
+            if now_s > max(times.over_s, times.excused_s) + late_s:
                 self._watch.say(f"{name} has not ended {now_s - times.over_s:.0f} s after its deadline")
             job_s = times.last_s[0] + now_s - times.last_s[1]
             if limits.goal_timeout_s is not None and k.paused is None:

@@ -26,7 +26,8 @@ FAILED_ONCE = [
     2004705, 2007871, 2011007, 2013043, 3004483, 3005551, 5001481, 5001915,
     7011749, 7013599, 7014846, 8001212, 9011890, 9015946, 9020160, 10001636, 10003557, 10007238,
     11001002, 11026446, 12000875, 12005828, 30460, 15003586, 15006105, 15006915, 15000178, 15000615, 15032534,
-    15034426, 15022933, 17002442, 30023378, 30029453,
+    15034426, 15022933, 17002442, 30023378, 30029453, 30059717, 30062656, 30064032,
+    30064076,
 ]  # fmt: skip
 
 
@@ -109,8 +110,11 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     that begins nothing for one that does. 10001636: it counted what a replaced cortex granted to a job that had
     claimed of its successor. 10003557, 10007238: it took calls for retries that a fallback was to take, whose
     breaker opened before. 30023378: it missed that the driver of the simulation sends no credential while it waits for
-    a channel that has died. 30029453: it took a grant on a slow disk for one that was not given. 300837: it held a
-    resumed job to the share of failures at its halt, though rows that were under way then had succeeded.
+    a channel that has died. 30029453: it took a grant on a slow disk for one that was not given. 30059717,
+    30064076: it missed that a child job has no staff while a cortex that was just started looks for a branch that hangs.
+    30062656: it counted calls of a channel that had begun anew in its process. 30064032: it took rows that failed at
+    rest, and that their user resumed, for retries. 300837: it held a resumed job to the share of failures at its halt,
+    though rows that were under way then had succeeded.
     """
     verdict = live(seed)
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
