@@ -30,6 +30,7 @@ from msgspec import field
 from policies.limits import probing as search
 from policies.limits import queueing, refill, strays, told_queue
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
+from policies.limits.limit_policy import relieve, take_back
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from policies.limits.queueing import Queueing, QuickAnswers
 from policies.limits.refill import ChargedSize, Refill
@@ -228,10 +229,10 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     limit.at_s = at_s
     limit.load.from_s = limit.load.from_s or at_s
     probing = limit.probing
-    if sample.timed_out and not sample.throttled and tells_nothing(limit):
-        _relieve(policy, limit, at_s, sample)
-    elif limit.queue is not None and not limit.queue.left:
-        probing.concurrency = queueing.undo(limit.queue, at_s, probing.concurrency)
+    if not sample.throttled and tells_nothing(limit):
+        _take_back(limit, at_s)
+        if sample.timed_out:
+            _relieve(policy, limit, at_s, sample)
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
     _count(limit, elapsed_s, sample)
@@ -330,20 +331,31 @@ def _relieve(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSa
 
     One cut per episode: attempts that were begun before the cut may take as long, and say nothing about it (as in TCP,
     which halves its window once a round trip: Jacobson, Congestion Avoidance and Control, SIGCOMM 1988). At a server
-    that is searched for a queue, the cut is taken back if it was a lost connection (`policies.limits.queueing.Relief`).
+    that is searched for a queue, the cut is taken back if it was for a lost connection (`Relief`).
     """
-    probing, begins = limit.probing, at_s >= limit.relieved_until_s
-    allowed, under_way = probing.concurrency, float(sample.in_flight + sample.timed_out)
-    if limit.queue is not None and not limit.queue.left:
-        in_flight, latency_s = min(allowed, under_way), limit.load.latency_s
-        probing.concurrency = queueing.relieve(
-            limit.queue, at_s, allowed, in_flight, sample.timed_out, begins, latency_s
-        )
-    elif begins:
-        probing.concurrency = min(allowed, under_way) / 2
-    probing.concurrency = max(probing.concurrency, float(policy.floor))
+    probing, queue, begins = limit.probing, limit.queue, at_s >= limit.relieved_until_s
+    in_flight, cuts = min(probing.concurrency, float(sample.in_flight + sample.timed_out)), begins
+    if queue is not None and not queue.left:
+        late, latency_s, growing = sample.timed_out, limit.load.latency_s, queue.growing
+        cuts = relieve(queue.relief, at_s, probing.concurrency, in_flight, late, begins, latency_s)
+        if cuts:
+            queueing.cut(queue, at_s)
+            queue.relief.growing = growing
     if begins:
         limit.relieved_until_s = at_s + sample.timed_out_s
+    if cuts:
+        probing.concurrency = max(in_flight / 2, float(policy.floor))
+        if queue is not None:
+            queue.relief.cut_to = probing.concurrency
+
+
+def _take_back(limit: PoolLimit, at_s: float) -> None:
+    """Take a cut back, if it was for a lost connection."""
+    queue = limit.queue
+    if queue is not None and not queue.left and queue.relief.back:
+        more = take_back(queue.relief, at_s, limit.probing.concurrency)
+        if more > limit.probing.concurrency:
+            limit.probing.concurrency, queue.growing = more, queue.relief.growing
 
 
 def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
@@ -378,7 +390,7 @@ def _leave_queue(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usa
     """
     probing = limit.probing
     if limit.queue is not None:
-        limit.queue.left = True
+        limit.queue.left, limit.queue.relief.back = True, 0.0
     probing.concurrency = max(probing.concurrency, float(policy.start))
     asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     limit.held_until_s = max(limit.held_until_s, at_s + asked_s)

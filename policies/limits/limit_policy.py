@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import msgspec
 
@@ -200,3 +201,74 @@ class PoolLoad(msgspec.Struct, array_like=True):
         if not self.bad:
             return 1.0
         return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))
+
+
+LATE_LEAST: Final = 0.07
+"""Share of the calls in flight that time out from which a queue is too long: so many wait at a server that is used well
+(`policies.limits.told_queue.QUEUE`)."""
+BACK_S: Final = 1.0
+"""Seconds until a cut is taken back, at least: some reports of all branches."""
+
+
+class Relief(msgspec.Struct, array_like=True):
+    """Cut of the calls in flight after an attempt that timed out, at a server that is searched for a queue.
+
+    At first a lost connection looks like a queue that has become too long, and the number is halved at once: what is
+    cut late is cut in vain. If so many attempts had waited too long, more would time out soon: at the pace of the calls
+    that end (Little's law), `LATE_LEAST` of those in flight within this share of their mean duration. If fewer do in
+    twice that time, the cut is taken back, as TCP takes back what it did after a spurious timeout (RFC 4015, RFC 5682).
+    For the rest of the episode as many within as long a time cut it again, and no fewer.
+    """
+
+    late: int = 0
+    """Attempts that timed out within the time in which they are counted together."""
+    of: float = 0.0
+    """Calls in flight at the first of them."""
+    until_s: float = 0.0
+    """End of that time, in seconds."""
+    back: float = 0.0
+    """Number before the cut, to which it returns at that time; 0: it does not."""
+    cut_to: float = 0.0
+    """Number after the cut. A lower one has another reason, and stays."""
+    growing: bool = False
+    """Whether the number was growing before the cut, and nothing else has ended that."""
+    undone: bool = False
+    """True once it has returned in this episode."""
+
+
+def relieve(
+    relief: Relief, at_s: float, now: float, in_flight: float, late: int, begins: bool, latency_s: float
+) -> bool:
+    """Return whether the calls in flight are to be halved, since `late` of `in_flight` timed out.
+
+    Args:
+        relief: State, changed.
+        at_s: Time of the report.
+        now: Calls that may be in flight.
+        in_flight: Calls in flight, those that timed out included.
+        late: Attempts that timed out.
+        begins: Whether they begin an episode, which is as long as they took.
+        latency_s: Mean duration of an answer, in seconds.
+    """
+    if begins:
+        relief.undone = False
+    if begins or (relief.undone and at_s >= relief.until_s):
+        relief.late, relief.of, relief.until_s = 0, in_flight, at_s + max(BACK_S, 2 * LATE_LEAST * latency_s)
+    relief.late += late
+    many = relief.late >= LATE_LEAST * relief.of
+    cuts = begins or (relief.undone and many)
+    if many:
+        relief.back = 0.0
+    elif cuts:
+        relief.back = max(relief.back, now)  # the cut before may still be in force
+    if cuts:
+        relief.undone = False
+    return cuts
+
+
+def take_back(relief: Relief, at_s: float, now: float) -> float:
+    """Return the calls that may be in flight: more than `now` if the cut is taken back at this time."""
+    if not relief.back or at_s < relief.until_s:
+        return now
+    back, relief.back, relief.undone = relief.back, 0.0, True
+    return back if now >= relief.cut_to else now

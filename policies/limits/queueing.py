@@ -43,6 +43,7 @@ from msgspec import field
 from policies.limits import gains, told_queue
 from policies.limits import waiting as waits
 from policies.limits.gains import Gains
+from policies.limits.limit_policy import Relief
 from policies.limits.told_queue import FEW, MANY, QUEUE, ToldQueue
 from policies.limits.waiting import START as START
 from policies.limits.waiting import Waiting, WaitReading
@@ -148,36 +149,6 @@ class QuickAnswers(IntEnum):
     GROW = 2
 
 
-LATE_LEAST: Final = 0.07
-"""Share of the calls in flight that time out from which a queue is too long: so many wait at a server that is used well
-(`policies.limits.told_queue.QUEUE`)."""
-UNDO_S: Final = 1.0
-"""Seconds until a cut is taken back, at least: some reports of all branches."""
-
-
-class Relief(msgspec.Struct, array_like=True):
-    """Cut of the calls in flight after an attempt that timed out, at a server that is searched for a queue.
-
-    At first a lost connection looks like a queue that has become too long, and the number is halved at once: what is
-    cut late is cut in vain. If so many attempts had waited too long, more would time out soon: at the pace of the calls
-    that end (Little's law), `LATE_LEAST` of those in flight within this share of their mean duration. If fewer do in
-    twice that time, the cut is taken back, as TCP takes back what it did after a spurious timeout (RFC 4015, RFC 5682).
-    """
-
-    late: int = 0
-    """Attempts that timed out in the episode."""
-    of: float = 0.0
-    """Calls in flight at the first of them."""
-    back: float = 0.0
-    """Number before the cut, to which it may return; 0: it will not."""
-    back_at_s: float = 0.0
-    """Time at which it does, in seconds."""
-    growing: bool = False
-    """Whether it was growing then."""
-    undone: bool = False
-    """True once it has returned in this episode: from then on, only many attempts that time out cut it again."""
-
-
 class Queueing(msgspec.Struct, array_like=True):
     """State of the search for one pool."""
 
@@ -229,6 +200,7 @@ class Queueing(msgspec.Struct, array_like=True):
     burst_before_s: float = 0.0
     """The same of the step before; 0: not known."""
     relief: Relief = field(default_factory=Relief)
+    """Cut of the calls in flight after an attempt that timed out."""
 
 
 def is_quick(
@@ -380,40 +352,10 @@ def _all_around(queue: Queueing, at_s: float, in_flight: float) -> bool:
 def cut(queue: Queueing, at_s: float) -> None:
     """Take in that the calls in flight were cut for another reason."""
     queue.growing, queue.calm, queue.trial, queue.before = False, 0, 0, 0.0
+    queue.relief.growing = False
     if queue.gains is not None:
         gains.begin(queue.gains)
     waits.begin_anew(queue.waiting, at_s, 0.0)
-
-
-def relieve(
-    queue: Queueing, at_s: float, now: float, in_flight: float, late: int, begins: bool, latency_s: float
-) -> float:
-    """Return the calls that may be in flight after `late` of `in_flight` timed out, `now` before.
-
-    `begins`: they begin an episode, which is as long as they took; `latency_s`: mean duration of an answer.
-    """
-    relief = queue.relief
-    if begins:
-        relief.late, relief.of, relief.back, relief.undone = 0, in_flight, 0.0, False
-    relief.late += late
-    many = relief.late >= LATE_LEAST * relief.of
-    if not begins and not (relief.undone and many):
-        relief.back = 0.0 if many else relief.back
-        return now
-    relief.back, relief.back_at_s = 0.0 if many else now, at_s + max(UNDO_S, 2 * LATE_LEAST * latency_s)
-    relief.growing, relief.undone = queue.growing, False
-    cut(queue, at_s)
-    return in_flight / 2
-
-
-def undo(queue: Queueing, at_s: float, now: float) -> float:
-    """Return the calls that may be in flight: more than `now` if a cut is taken back at this time."""
-    relief = queue.relief
-    if not relief.back or at_s < relief.back_at_s:
-        return now
-    back, relief.back, relief.undone = relief.back, 0.0, True
-    queue.growing = relief.growing
-    return max(back, now)
 
 
 def shift(queue: Queueing, by_s: float) -> None:
@@ -422,7 +364,7 @@ def shift(queue: Queueing, by_s: float) -> None:
     queue.waiting.heard_s += by_s
     queue.read_s += by_s
     queue.doubted_s += by_s
-    queue.relief.back_at_s += by_s
+    queue.relief.until_s += by_s
     told_queue.shift(queue.told, by_s)
 
 

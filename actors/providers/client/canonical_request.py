@@ -192,7 +192,7 @@ class FieldTranslator:
         return tuple((key, msgspec.Raw(msgspec.json.encode(each))) for key, each in found.items())
 
     def _joined(self, config: bytes) -> bytes:
-        pairs = self.pairs("output_config", config)
+        pairs = () if config in _NO_VALUES else self.pairs("output_config", config)
         return b"".join(b",%b:%b" % (msgspec.json.encode(name), bytes(value)) for name, value in pairs)
 
 

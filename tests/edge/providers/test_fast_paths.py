@@ -55,3 +55,11 @@ def test_an_ordinary_call_takes_few_functions(form: WireForm, variant: Variant, 
     called = functions(call)
     called.remove("text")
     assert len(called) <= most, called
+
+
+@pytest.mark.parametrize(("form", "variant"), [each[:2] for each in FORMS.values()][1:], ids=[*FORMS][1:])
+def test_a_field_of_no_value_is_left_out(form: WireForm, variant: Variant) -> None:
+    """The request was refused: the long way leaves the field out."""
+    request = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
+    bare, empty = (msgspec.json.encode(each) for each in (request, request | {"output_config": None}))
+    assert form.body(empty, False, variant) == form.body(bare, False, variant)
