@@ -390,7 +390,7 @@ def _leave_queue(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usa
     """
     probing = limit.probing
     if limit.queue is not None:
-        limit.queue.left, limit.queue.relief.back = True, 0.0
+        limit.queue.left = True
     probing.concurrency = max(probing.concurrency, float(policy.start))
     asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     limit.held_until_s = max(limit.held_until_s, at_s + asked_s)

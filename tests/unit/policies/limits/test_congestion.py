@@ -77,7 +77,8 @@ def test_a_limit_that_headers_name_leaves_the_number_cut() -> None:
     late(limit, 100.0, 1)
     told = RateLimits(requests=ReportedBucket(limit=60, remaining=30))
     observe(POLICY, limit, 100.5, UsageSample(answered=1, latency_s=1.0, rate=told, in_flight=400, binding=True))
-    assert late(limit, 101.5, 0) < 500
+    observe(POLICY, limit, 101.5, UsageSample(in_flight=1))
+    assert limit.probing.concurrency < 500
 
 
 def test_a_number_that_was_lowered_meanwhile_for_another_reason_stays() -> None:
