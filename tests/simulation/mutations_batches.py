@@ -46,7 +46,7 @@ def submitted_before_intent(patch: Patch) -> None:
         )
 
         lives = LIFE.get().node.world.lives
-        name = next((name for name in self._orders._names() if name in lives), "")
+        name = next((name for name in self._orders._processes() if name in lives), "")
         if name:
             until_s = asyncio.get_running_loop().time() + lives[name].node.up_s + 60.0
             order = batch_executor.SubmitOrder(rows, until_s, lives[name].seat._actor.incarnation)
