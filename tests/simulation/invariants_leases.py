@@ -373,11 +373,16 @@ class LeasesWatch(Observer):
         self._probe(name, out, key, call, now_s)
 
     def _pruned(self, pool: str, now_s: float) -> int:
-        """Return the calls that are under way in a pool. Of a job whose channel has ended the branches know them."""
-        total = 0
+        """Return the calls that are under way in a pool. Of a job whose channel has ended the branches know them, and a
+        call has ended once a branch has its outcome: the channel gives its permit back while it writes the turn.
+        """
+        total, ended = 0, self._ended()
         for one in self._routes.values():
             if one.pool == pool:
-                one.calls = {key: over_s for key, over_s in one.calls.items() if over_s > now_s}
+                one.calls = {
+                    key: over_s for key, over_s in one.calls.items()
+                    if over_s > now_s and (spoken_for(key[0]), *key[1:]) not in ended
+                }  # fmt: skip
                 unheard = [key for key in one.calls if spoken_for(key[0]) in self._orphaned]
                 total += len(one.calls) - len(unheard) + self._under_way(unheard)
         return total
