@@ -51,6 +51,9 @@ from actors.cli import main
 sys.exit(main())
 """
 """``cortex`` as a user runs it on another machine than the head's: of the nodes here Ray would take the head."""
+PATIENCE_S = 240.0
+"""Time that a test waits for what has to come. It ends a test that hangs, and claims nothing: of Rays that start beside
+each other on a busy machine of two cores some have taken more than a minute."""
 KEY = "sk-ant-test-0123456789abcdefghij"
 
 
@@ -112,7 +115,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
             env = environment(**{**WATCHFUL, **_OPEN, **_FORKS, **environ})
             head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
-            deadline_s = time.monotonic() + 60
+            deadline_s = time.monotonic() + PATIENCE_S
             while "Ray runtime started" not in log.read_text():
                 assert head.poll() is None, log.read_text()
                 assert time.monotonic() < deadline_s, log.read_text()
@@ -139,12 +142,12 @@ class Provider:
         self.url = self._served.stdout.readline().strip().rpartition(" ")[2]
 
     def stats(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=PATIENCE_S) as answer:
             return dict(json.load(answer))
 
     def set(self, **settings: Any) -> None:
         body = json.dumps(settings).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_sim/settings", body), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_sim/settings", body), timeout=PATIENCE_S).close()
 
     def kill(self) -> None:
         """End it at once, as a machine that fails does."""
@@ -152,7 +155,7 @@ class Provider:
 
     def close(self) -> None:
         self._served.terminate()
-        self._served.communicate(timeout=10)
+        self._served.communicate(timeout=PATIENCE_S)
 
 
 class Commands:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.cli.control.budget import _ask_all, _facts
-from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
 PRICED = (
     "--price",
@@ -28,7 +28,7 @@ PRICED = (
 
 async def _said(commands: Commands, *words: str) -> str:
     started = commands.start(*words)
-    text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+    text, _ = await asyncio.to_thread(started.communicate, timeout=PATIENCE_S)
     assert started.returncode == 0, text
     return text
 
@@ -45,7 +45,7 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
         return _facts(next(iter(found.values())))
 
     async def at_rest(cap: float) -> dict[str, Any]:
-        end_s = time.monotonic() + 90
+        end_s = time.monotonic() + PATIENCE_S
         while True:
             found = await budget()
             assert found["spent_usd"] + found["lent_usd"] <= cap
@@ -68,7 +68,7 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
         assert sum(second["jobs"].values()) > sum(first["jobs"].values())  # either job may be lent all that was added
         await _said(commands, "budget", "team=search", "--max-cost-per-day", "9", "--cluster", address)
         for driver in drivers:
-            text, _ = await asyncio.to_thread(driver.communicate, timeout=90)
+            text, _ = await asyncio.to_thread(driver.communicate, timeout=PATIENCE_S)
             assert driver.returncode == 0, text
         last = await budget()
         assert all(last["jobs"][job] > first["jobs"].get(job, 0.0) for job in "ab")

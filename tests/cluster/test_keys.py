@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from actors.cluster.orphan_cleanup import below
-from tests.cluster.cluster_processes import KEY, Commands, Head, Provider, write_rows
+from tests.cluster.cluster_processes import KEY, PATIENCE_S, Commands, Head, Provider, write_rows
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, http
 
 ROWS = 300
+SLOWLY = ("--concurrency", "10", "--json", "--verbose")
+"""Options of a job that takes six seconds: it runs while its processes are looked at."""
 
 
 def _holders(pids: Iterable[int], key: str = KEY) -> list[str]:
@@ -67,12 +69,13 @@ def _tables() -> str:
     return repr((kept, state.actors(), state.jobs(), ray.nodes(), ray.util.list_named_actors(all_namespaces=True)))
 
 
-async def _running(provider: Provider, driver: subprocess.Popen[str]) -> None:
-    """Wait until calls are made; a run whose key is refused may be over by then."""
-    deadline_s = time.monotonic() + 60
+async def _running(provider: Provider, driver: subprocess.Popen[str], ends: bool = False) -> None:
+    """Wait until calls are made. ``ends``: the run may be over by then, as one whose key is refused."""
+    deadline_s = time.monotonic() + PATIENCE_S
     while provider.stats()["requests"] < 20 and driver.poll() is None:
         assert time.monotonic() < deadline_s
         await asyncio.sleep(0.02)
+    assert ends or driver.poll() is None, driver.communicate()[0]
 
 
 @pytest.mark.long
@@ -81,9 +84,9 @@ async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: P
     provider = Provider(latency_ms=200.0, keys=("another",) if refused else ())
     commands = Commands(folder, provider.url, head.address)
     write_rows(folder / "in.jsonl", ROWS, f"k{refused}")
-    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", f"keys-{refused}", "--json", "--verbose")
+    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", f"keys-{refused}", *SLOWLY)
     try:
-        await _running(provider, driver)
+        await _running(provider, driver, ends=refused)
         assert _holders(pid for pid, _ in below(head.pid)) == []
         text, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == (3 if refused else 0), text
@@ -131,7 +134,7 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     provider = Provider(latency_ms=200.0)
     commands = Commands(folder, provider.url, "local")
     write_rows(folder / "in.jsonl", ROWS, "p")
-    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--verbose")
+    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *SLOWLY)
     try:
         await _running(provider, driver)
         processes = [pid for pid, _ in below(driver.pid)]
@@ -164,13 +167,14 @@ async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(
 
     with cloud_server.served(lambda _: slowly()) as server:
         commands = Commands(folder, server.url, "local")
-        at = ("--provider", "bedrock,region=eu-west-1", "--base-url", server.url, "--concurrency", "10")
-        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *at, "--json", "--verbose")
+        at = ("--provider", "bedrock,region=eu-west-1", "--base-url", server.url)
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *at, *SLOWLY)
         try:
-            deadline_s = time.monotonic() + 60
+            deadline_s = time.monotonic() + PATIENCE_S
             while len(server.asked) < 20 and driver.poll() is None:
                 assert time.monotonic() < deadline_s
                 await asyncio.sleep(0.02)
+            assert driver.poll() is None, driver.communicate()[0]
             processes = [pid for pid, _ in below(driver.pid)]
             assert len(processes) > 5
             assert _holders([driver.pid], secret), "the user's own process has it: else this test sees nothing"

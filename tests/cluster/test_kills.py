@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from actors.ports.runtime import PeerGone, PeerUnavailable
-from tests.cluster.cluster_processes import Commands, Head, Provider, names_in, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Head, Provider, names_in, write_rows
 
 ROWS = 5_000
 PERMITS = 96
@@ -138,7 +138,7 @@ async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:
 async def when(runtime: Any, batch: Batch, results: int) -> dict[str, Any]:
     """Wait until so many rows have finished, and enough permits are out. A batch that has ended by then proves nothing:
     it was too quick for the kills."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     facts = None
     while time.monotonic() < deadline_s:
         assert batch.driver is None or batch.driver.poll() is None, f"{batch.name} ended before the kill at {results}"
@@ -224,7 +224,7 @@ async def test_a_killed_driver_takes_its_private_ray_along(
 
 async def answered(provider: Provider, count: int) -> None:
     """Wait until the provider has answered so many, with most permits out."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         stats = await asyncio.to_thread(provider.stats)
         if stats["distinct_users_answered"] >= count and stats["in_flight"] >= PERMITS_LEAST:

@@ -14,7 +14,7 @@ import pytest
 
 from actors.jobs.spec import who
 from actors.journal.journal import StateFolder
-from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
 ROWS = 400
 LATENCY_MS = 40_000
@@ -24,7 +24,7 @@ LATENCY_MS = 40_000
 async def _said(commands: Commands, *words: str) -> str:
     """Everything that a command says; it must end well."""
     started = commands.start(*words)
-    text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+    text, _ = await asyncio.to_thread(started.communicate, timeout=PATIENCE_S)
     assert started.returncode == 0, text
     return text
 
@@ -42,7 +42,7 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "seen", "--concurrency", "20")
         published = folder / "state" / "live" / "seen.json"
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + PATIENCE_S
         while not published.exists() or len(json.loads(published.read_text())["cortex"].get("staff", ())) < 2:
             assert driver.poll() is None, driver.communicate()[0]
             assert time.monotonic() < end_s
@@ -53,7 +53,7 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
             staff = (await _told(commands, "status", "seen", "--json"))["live"]["staff"]
         branch = busy[0]
         await _said(commands, "drain", "--branch", branch, "--cluster", address)
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + PATIENCE_S
         while True:  # its driver's file is read, without Ray, and written about once a second
             live = (await _told(commands, "status", "seen", "--json"))["live"]
             if live["staff"][branch]["state"] != "up" or time.monotonic() > end_s:
@@ -105,7 +105,7 @@ async def test_unreadable_records_of_the_input_count_there(address: str, folder:
             ("34%", 3, f"{job}: complete, 10 of 15 rows succeeded, 5 unreadable, "),
         ):
             started = commands.start(*begin, "--accept-bad", accept)
-            text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+            text, _ = await asyncio.to_thread(started.communicate, timeout=PATIENCE_S)
             assert (started.returncode, words in text) == (code, True), text
         facts = await _told(commands, "status", job, "--json")
         assert (facts["rows"], facts["rows_succeeded"], facts["rows_unreadable"]) == (15, 10, 5)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
 
 @pytest.mark.long
@@ -24,7 +24,7 @@ async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_t
             commands = Commands(folder / place, provider.url, address)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "named", "--json")
             try:
-                text, _ = await asyncio.to_thread(driver.communicate, timeout=90)
+                text, _ = await asyncio.to_thread(driver.communicate, timeout=PATIENCE_S)
             finally:
                 driver.kill()
             found = json.loads(next(line for line in text.splitlines()[::-1] if line.startswith('{"job"')))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.ports.runtime import ClusterError
-from tests.cluster.cluster_processes import Commands, environment, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, environment, write_rows
 
 TWO_JOBS = """
 import asyncio, os, threading
@@ -47,8 +47,9 @@ asyncio.run(second())
 @pytest.mark.long
 def test_a_job_that_ends_leaves_the_private_ray_to_the_other_job_of_its_process() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", TWO_JOBS], env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, "-c", TWO_JOBS],
+        env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['branch:0', 'branch:1', 'cortex'] 0", done.stdout + done.stderr
     assert done.stderr == ""
@@ -92,8 +93,9 @@ asyncio.run(look())
 @pytest.mark.long
 def test_no_process_of_a_private_ray_listens_on_the_network() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LISTENING], env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, "-c", LISTENING],
+        env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said, _, addresses = done.stdout.strip().partition(" ")
     assert said == "True", "nothing listens: the test looks at the wrong processes"

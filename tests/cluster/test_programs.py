@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_processes import environment
+from tests.cluster.cluster_processes import PATIENCE_S, environment
 
 PROGRAM = """
 from __future__ import annotations
@@ -64,7 +64,7 @@ print(done.outcome, done.answer, done.why, flush=True)
 def _run(words: list[str], address: str, folder: Path, code: str | None = None) -> str:
     done = subprocess.run(
         [sys.executable, *words, address, str(folder / "state")], input=code, capture_output=True, text=True,
-        cwd=folder, env=environment(), timeout=150, check=False,
+        cwd=folder, env=environment(), timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
@@ -158,7 +158,7 @@ def test_a_type_that_the_cluster_cannot_import_is_refused_before_anything_is_ask
     command = [sys.executable, "-m", "actors.cli", "batch", "t.csv", "--prompt", "{{text}}", "--id", "id", "--model"]
     command += ["sim", "--schema", "shapes.py:Point", "-o", "o.csv", "--cluster", address, "--state", "state"]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment(), timeout=150, check=False
+        command, capture_output=True, text=True, cwd=folder, env=environment(), timeout=PATIENCE_S, check=False
     )
     told = f"cortex: the type {folder.resolve()}/shapes.py:Point cannot be imported: ImportError: there is no such library"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, told), done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_processes import Commands, Head, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Head, Provider, write_rows
 from tests.cluster.test_kills import names_in
 
 ROWS = 600
@@ -56,7 +56,7 @@ def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider],
 
         def done(*words: str) -> str:
             command = commands.start(*words)
-            said, _ = command.communicate(timeout=60)
+            said, _ = command.communicate(timeout=PATIENCE_S)
             assert command.returncode == 0, said
             return said
 
@@ -77,7 +77,7 @@ def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider],
         two.kill()
         for server in (one, three):
             server.set(latency_ms=LATENCY_LAST_MS)
-        said, _ = attached.communicate(timeout=120)
+        said, _ = attached.communicate(timeout=PATIENCE_S)
         assert attached.returncode == 0, f"{said}\n{head.logs()}"
         assert "fleet: complete, 600 of 600 rows succeeded" in said
         done("down")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster_processes import Head, Provider
+from tests.cluster.cluster_processes import PATIENCE_S, Head, Provider
 from tests.cluster.test_kills import ROWS, Batch, begin, explained, facts_of, kill, provider
 
 __all__ = ["begin", "provider"]
@@ -29,7 +29,7 @@ async def out_now(runtime: Any) -> int:
 
 async def when(runtime: Any, results: int) -> int:
     """Wait until so many rows have finished: what was out in that moment."""
-    deadline_s = time.monotonic() + 90
+    deadline_s = time.monotonic() + PATIENCE_S
     facts = None
     while time.monotonic() < deadline_s:
         facts = await facts_of(runtime, NAME) or facts

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from actors.ports.runtime import PeerUnavailable
+from tests.cluster.cluster_processes import PATIENCE_S
 
 NAME = "branch:asked"
 
 
 async def _line(runtime: Any) -> Any:
     """The line to it, as soon as there is one: until then Ray carries what it is asked."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 assert await runtime.peer(NAME).ask("observe") == b""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
 LATENCY_MS, AT_ONCE = 500.0, 20
 BEFORE_S, STORM_S, BACK_S, WINDOW_S = 10.0, 10.0, 30.0, 5.0
@@ -81,7 +81,7 @@ async def test_what_a_storm_taught_is_told_while_it_lasts_and_dropped_when_it_sh
         return (await asyncio.to_thread(commands.start(*words).communicate))[0]
 
     async def says(pattern: str, *words: str) -> None:
-        deadline_s, text = time.monotonic() + 60, ""
+        deadline_s, text = time.monotonic() + PATIENCE_S, ""
         while re.search(pattern, text) is None:
             assert time.monotonic() < deadline_s, text
             text = await said(*words)

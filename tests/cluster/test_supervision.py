@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 from actors.cluster.actor_classes import export_key
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from policies.limits.queueing import START
-from tests.cluster.cluster_processes import Commands, Provider, names_in, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, names_in, write_rows
 
 NOTICED_S = 3.0
 LATENCY_S = 8.0
@@ -113,7 +113,7 @@ async def test_a_channel_whose_class_ray_has_lost_comes_back_as_soon_as_somebody
         os.kill(await _pid(runtime, "channel:lost"), signal.SIGKILL)
         await asyncio.sleep(2)
         resumed = commands.start("resume", "lost")
-        text, _ = await asyncio.to_thread(resumed.communicate, timeout=60)
+        text, _ = await asyncio.to_thread(resumed.communicate, timeout=PATIENCE_S)
         assert resumed.returncode == 0, text
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from actors.ports.runtime import PeerGone, PeerUnavailable
-from tests.cluster.cluster_processes import environment
+from tests.cluster.cluster_processes import PATIENCE_S, environment
 
 RUNS = 120
 AT_ONCE = 16
@@ -74,14 +74,14 @@ async def test_of_many_tools_only_those_that_a_killed_worker_had_begun_are_of_un
     script.write_text(PROGRAM)
     started = _started(script, address, folder)
     try:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + PATIENCE_S
         pids: dict[str, int] = {}
         while time.monotonic() < until_s and (len(pids) < 2 or len(_begun(folder)) < AT_ONCE):
             await asyncio.sleep(0.1)
             pids = await _pids(runtime)
         assert len(pids) >= 2, pids
         os.kill(pids["worker:0"], signal.SIGKILL)
-        out, err = await asyncio.to_thread(started.communicate, timeout=120)
+        out, err = await asyncio.to_thread(started.communicate, timeout=PATIENCE_S)
     finally:
         started.kill()
     assert started.returncode == 0, err

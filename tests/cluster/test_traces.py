@@ -13,7 +13,7 @@ import pytest
 from actors.cluster.orphan_cleanup import below
 from actors.history.catalog import last_owner
 from actors.journal.journal import StateFolder
-from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 from tests.support.otlp_collector import HttpCollector, attributes, well_formed
 
 ROWS = 3_000
@@ -93,5 +93,5 @@ def _killed(collector: HttpCollector, commands: Commands, folder: Path) -> None:
     driver.kill()
     driver.communicate()
     again = commands.start(*words)
-    out, _ = again.communicate(timeout=120)
+    out, _ = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, out
