@@ -261,7 +261,7 @@ class LeasesWatch(Observer):
             out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
         if breaker.state == BreakerState.HALF_OPEN:
             out.probes.clear()
-            if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
+            if out.state == BreakerState.OPEN and not adopted and out.bound(now_s + 1e-6):
                 self._watch.say(
                     f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s"
                 )
