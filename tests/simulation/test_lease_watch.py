@@ -17,11 +17,21 @@ CALLS = {("j", 1, 1): 50.0, ("j", 2, 1): 50.0, ("j", 3, 1): 10.0, ("k", 1, 1): 5
 """Calls of two jobs, by the latest time at which they end."""
 
 
-def under_way(*calls: tuple[str, int, int]) -> Any:
-    """A world whose one branch makes these calls."""
+def at_branch(calls: tuple[tuple[str, int, int], ...] = (), ended: tuple[tuple[str, int, int], ...] = ()) -> Any:
+    """A world whose one branch makes these calls, and holds the outcomes of those that have ended."""
     made = [SimpleNamespace(job=job, call=SimpleNamespace(goal=goal, attempt=attempt)) for job, goal, attempt in calls]
-    branch = SimpleNamespace(seat=SimpleNamespace(_actor=SimpleNamespace(_under=made)))
+    held: dict[str, dict[tuple[int, int], None]] = {job: {} for job, *_ in ended}
+    for job, *key in ended:
+        held[job][key[0], key[1]] = None
+    branch = SimpleNamespace(seat=SimpleNamespace(_actor=SimpleNamespace(_under=made, _outboxes=held)))
     return SimpleNamespace(loop=None, lives={"branch:0": branch})
+
+
+def watching(world: Any) -> LeasesWatch:
+    watch = LeasesWatch(None, world)  # type: ignore[arg-type]
+    watch._routes = {"m": Out("pool"), "other": Out("another")}
+    watch._routes["m"].calls, watch._routes["other"].calls = dict(CALLS), dict(CALLS)
+    return watch
 
 
 @pytest.mark.parametrize(
@@ -31,11 +41,14 @@ def under_way(*calls: tuple[str, int, int]) -> Any:
 def test_of_a_job_whose_channel_has_ended_those_calls_count_that_a_branch_has_under_way(
     ended: tuple[str, ...], calls: tuple[tuple[str, int, int], ...], count: int
 ) -> None:
-    watch = LeasesWatch(None, under_way(*calls))  # type: ignore[arg-type]
-    watch._routes = {"m": Out("pool"), "other": Out("another")}
-    watch._routes["m"].calls, watch._routes["other"].calls = dict(CALLS), dict(CALLS)
+    watch = watching(at_branch(calls))
     watch._orphaned = set(ended)
     assert watch._pruned("pool", 20.0) == count
+
+
+@pytest.mark.parametrize(("ended", "count"), [((), 3), ((("j", 2, 1),), 2), ((("j", 2, 2), ("k", 2, 1)), 3)])
+def test_a_call_is_over_once_a_branch_has_its_outcome(ended: tuple[tuple[str, int, int], ...], count: int) -> None:
+    assert watching(at_branch(ended=ended))._pruned("pool", 20.0) == count
 
 
 class TwoCortexes:
