@@ -32,6 +32,8 @@ class _Roads:
         self.there: dict[int, tuple[int, int]] = {}
         """Goals whose row is, or may be, at the provider: (number of the submission, attempt)."""
         self.names: dict[int, str] = {}
+        self.named_s: dict[int, float] = {}
+        """Times at which K learnt those names; a person may be the one who knows."""
         self.asking: set[int] = set()
         """Submissions that only a person can decide."""
 
@@ -102,6 +104,8 @@ class BatchesWatch(Observer):
                     self._watch.say(f"{job}: a result of submission {number}, which nobody knows to be there")
                 del roads.there[event.goal]
         elif type(event) is events.SubmissionAccepted:
+            if event.number not in roads.names:
+                roads.named_s[event.number] = self._loop.time()
             roads.names[event.number] = event.name
         elif isinstance(event, (events.SubmissionRejected, events.ResultsCollected)):
             roads.there = {goal: at for goal, at in roads.there.items() if at[0] != event.number}
@@ -161,7 +165,8 @@ class BatchesWatch(Observer):
                 continue
             for number, _ in set(roads.there.values()):
                 batch = self._world.account.all.get(roads.names.get(number, ""))
-                if batch is not None and batch.ended_s and now_s > max(batch.ended_s, self._calm_s) + READ_S:
+                due_s = max(self._calm_s, roads.named_s.get(number, 0.0)) + READ_S
+                if batch is not None and batch.ended_s and now_s > max(batch.ended_s + READ_S, due_s):
                     self._watch.say(
                         f"{name}: {batch.name} has ended {now_s - batch.ended_s:.0f} s ago, and is not read"
                     )
