@@ -306,7 +306,7 @@ class LeasesWatch(Observer):
                     may = event.permits
                     if event.starts >= 0:  # it begins no more than that, whatever its permits
                         may = min(may, k.shares[event.route].in_flight + event.starts)
-                    self._taken(*names[event.route], 0 if k.outcome else may, event.generation)
+                    self._taken(*names[event.route], 0 if k.outcome else may, event)
                     self._told_cap(*names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.ReplyRecalled, events.Opened)):
                     self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
@@ -319,10 +319,14 @@ class LeasesWatch(Observer):
                     self._over(job)
                     self._until_s[job] = 0.0  # the job will use nothing any more, whether or not a cortex knows
 
-    def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
-        """Check accepted permits. An ended job has none, even if its last claim was answered after it had left."""
+    def _taken(self, job: str, route: str, permits: int, grant: events.PermitsGranted) -> None:
+        """Check accepted permits. An ended job has none, even if its last claim was answered after it had left.
+
+        Cortexes that know nothing of each other give their breakers the same generations: the pause tells them apart.
+        """
         out, held = self._routes.get(route), self._held.get((job, route))
-        if out is not None and generation >= out.stay > 0:
+        until_s = self._loop.time() + grant.again_s
+        if out is not None and out.stay > 0 and (grant.generation, until_s) > (out.stay, out.open_until_s - 1e-3):
             out.told.add(job)
         if permits > (held.most() if held is not None else 0):
             self._watch.say(
