@@ -30,6 +30,7 @@ from policies.failures.retry import RetryPolicy
 from tests.edge.support.batch_job import LIMITS, Crash, Job, in_process, limits, over_http, whole
 from tests.edge.support.in_process_job import ListSink
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.patience import PATIENCE_S
 from tests.support.state_machine_harness import Flat
 
 # -- the straight road -----------------------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ async def test_a_batch_that_cannot_be_read_is_told_with_its_time_and_its_tries(
     async with over_http() as (_, connection):
         job = Job(tmp_path, connection)
         running = asyncio.create_task(job.to_end())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             waits = ""
             while "(3 tries)" not in waits:
                 await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from policies.limits.limit import PoolCaps
 from policies.limits.tenancy import SharedAccount, TenantRequest, TenantShare
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 from tests.edge.support.lease_fixture import World, act
+from tests.support.patience import PATIENCE_S
 
 ADDRESS = "postgresql://h/d"
 POOL = pool_name("test", "", "m")
@@ -120,7 +121,7 @@ async def test_an_error_that_no_store_names_ends_no_renewal(
 
     there.ask = troubled  # type: ignore[method-assign]
     monkeypatch.setattr(shared_accounts, "LOOK_S", 0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await _run(tmp_path, model, 20).to_end()
     assert len(model.complete) == 20
     assert caplog.text.count("out of the blue") >= 2
