@@ -13,6 +13,7 @@ import pytest
 import cortex
 from actors.driver import driver
 from cortex.flows import Flow
+from tests.support.patience import PATIENCE_S
 
 TEXTS = [f"text {n}" for n in range(8)]
 
@@ -48,7 +49,7 @@ def gate(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 def _until(seen: Any) -> None:
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + PATIENCE_S
     while not seen():
         assert time.monotonic() < end_s
         time.sleep(0.01)
@@ -64,7 +65,7 @@ def test_a_status_is_of_this_moment_while_it_runs_and_after(gate: Gate) -> None:
     _until(lambda: gate.asked == 7)
     assert job.status()["paid_calls"] == 6
     gate.open.set()
-    assert job.result(10).answer == 8
+    assert job.result(PATIENCE_S).answer == 8
     assert (job.status()["outcome"], job.status()["paid_calls"]) == ("complete", 8)
 
 
@@ -76,12 +77,12 @@ def test_a_status_from_the_jobs_own_thread_is_the_last_one_known(gate: Gate) -> 
     ready = threading.Event()
 
     def look(facts: dict[str, Any]) -> None:
-        ready.wait(5)
+        ready.wait(PATIENCE_S)
         seen.append(jobs[0].status()["job"])
 
     jobs.append(cortex.submit(program, model=gate, progress=look))
     ready.set()
-    assert jobs[0].result(10).answer == 8 and seen == [jobs[0].name] * len(seen) and seen
+    assert jobs[0].result(PATIENCE_S).answer == 8 and seen == [jobs[0].name] * len(seen) and seen
 
 
 def test_one_that_came_to_grief_does_not_run_any_more(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +93,5 @@ def test_one_that_came_to_grief_does_not_run_any_more(gate: Gate, monkeypatch: p
     program: Flow = asks(TEXTS)
     job = cortex.submit(program, model=gate)
     with pytest.raises(RuntimeError, match="no"):
-        job.result(10)
+        job.result(PATIENCE_S)
     assert job.status()["outcome"] == "interrupted"

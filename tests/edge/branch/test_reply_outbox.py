@@ -12,7 +12,7 @@ from actors.branch.coalescing import GATHERED, MANY
 from actors.branch.reply_outbox import ReplyOutbox
 from cortex.state import events
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.virtual_clock import virtually
+from tests.edge.support.virtual_clock import in_virtual_time, virtually
 
 
 class Channel:
@@ -34,6 +34,7 @@ def _event(goal: int) -> events.AttemptFailed:
     return events.AttemptFailed(goal, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
 
 
+@in_virtual_time
 async def test_what_is_ready_in_the_same_round_goes_together() -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000)
@@ -45,6 +46,7 @@ async def test_what_is_ready_in_the_same_round_goes_together() -> None:
 
 
 @pytest.mark.parametrize(("more", "rounds"), [(False, 1), (True, 2)])
+@in_virtual_time
 async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: bool, rounds: int) -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: int(more))
@@ -56,6 +58,7 @@ async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: boo
         assert passed < rounds or channel.messages == [2]
 
 
+@in_virtual_time
 async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.02)
@@ -69,6 +72,7 @@ async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> No
     assert channel.messages == [2]
 
 
+@in_virtual_time
 async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
@@ -88,6 +92,7 @@ async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
         (GATHERED, 0, GATHERED, False),
     ],
 )
+@in_virtual_time
 async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
     before: int, after: int, told: int, waits: bool
 ) -> None:
@@ -111,6 +116,7 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
     await courier.close()
 
 
+@in_virtual_time
 async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way() -> None:
     courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 0.0)
     assert await courier.gathered(1, 1) == b""
@@ -118,6 +124,7 @@ async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way
     assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1
 
 
+@in_virtual_time
 async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.01)
@@ -154,6 +161,7 @@ def test_what_is_ready_waits_a_moment_for_others_where_many_are_under_way() -> N
     virtually(waits(MANY - 1, 0.0))
 
 
+@in_virtual_time
 async def test_so_many_as_go_together_wait_for_nothing() -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
@@ -167,6 +175,7 @@ async def test_so_many_as_go_together_wait_for_nothing() -> None:
     await courier.close()
 
 
+@in_virtual_time
 async def test_as_many_as_fit_wait_for_nothing() -> None:
     channel, moment_s = Channel(), 0.0
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
@@ -178,6 +187,7 @@ async def test_as_many_as_fit_wait_for_nothing() -> None:
     await courier.close()
 
 
+@in_virtual_time
 async def test_what_becomes_ready_while_others_travel_waits_for_more_like_they_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -203,6 +213,7 @@ async def test_what_becomes_ready_while_others_travel_waits_for_more_like_they_d
     await courier.close()
 
 
+@in_virtual_time
 async def test_no_answer_waits_for_more_than_fits() -> None:
     """Large replies: a second one would go with another message all the same, so it must not hold up the first."""
     moment_s = 0.0
@@ -217,6 +228,7 @@ async def test_no_answer_waits_for_more_than_fits() -> None:
     await courier.close()
 
 
+@in_virtual_time
 async def test_a_short_wait_after_a_long_one_is_short() -> None:
     courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
     long = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
@@ -230,6 +242,7 @@ async def test_a_short_wait_after_a_long_one_is_short() -> None:
 
 
 @pytest.mark.parametrize("how", ["another message waits", "nobody knows what was heard"])
+@in_virtual_time
 async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None:
     channel = Channel()
     courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
@@ -249,6 +262,7 @@ async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None
     await courier.close()
 
 
+@in_virtual_time
 async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
     courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
     waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
@@ -259,6 +273,7 @@ async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
     assert not courier._tasks
 
 
+@in_virtual_time
 async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the channel had been killed, and the call to it never came to an end."""
     monkeypatch.setattr("actors.branch.reply_outbox.ANSWER_S", 0.01)

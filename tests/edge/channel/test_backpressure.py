@@ -32,7 +32,7 @@ def window() -> Window:
     return Window()
 
 
-async def _asks(window: Window, narrower: int = 0, wait_s: float = 5.0) -> tuple[Backpressure, asyncio.Task[int]]:
+async def _asks(window: Window, narrower: int = 0, wait_s: float = 3_600.0) -> tuple[Backpressure, asyncio.Task[int]]:
     state: Any = window
     appetite = Backpressure(lambda: state, lambda: window.over)
     waits = asyncio.create_task(appetite.room(*thresholds(WINDOW, narrower), wait_s))

@@ -14,6 +14,7 @@ from actors.simulator.settings import SimulatorSettings
 from cortex.state.events import RowsReopened
 from tests.edge.channel.test_batches import stopped
 from tests.edge.support.batch_job import LIMITS, ROWS, Job, over_http
+from tests.support.patience import PATIENCE_S
 from tests.unit.cortex.loop.test_batch_submissions import timed_out
 
 
@@ -24,7 +25,7 @@ async def test_a_retry_pays_for_no_row_that_a_cancelled_batch_was_paid_for(tmp_p
         await stopped(Job(tmp_path, connection, limits=patient), "drain")
         (batch,) = server._face.batches._batches._all.values()
         batch.created_s, batch.ends_s = batch.created_s - 30.0, batch.ends_s - 30.0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while batch.done < 20:  # noqa: ASYNC110 - the provider runs in another thread
                 await asyncio.sleep(0.005)
         job = await Job(tmp_path, connection, limits=hasty).to_end()

@@ -26,7 +26,7 @@ from tests.unit.cortex.loop.test_batch_submissions import out_there
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_between_the_intent_and_the_answer(tmp_path: Path, monkeypatch: Any, after: bool) -> None:
     """Nothing is submitted again before it is known what became of it: found, it is read; not found, asked anew."""
-    quick = limits(submit_timeout_s=0.4)
+    quick = limits(submit_timeout_s=1.0)
     sink = ListSink()
     async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after)
@@ -41,7 +41,7 @@ async def test_a_crash_between_the_intent_and_the_answer(tmp_path: Path, monkeyp
 
 async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: Path, monkeypatch: Any) -> None:
     """The list shows nothing for a while: that proves nothing before the last moment at which it can be on its way."""
-    quick = limits(submit_timeout_s=1.0)
+    quick = limits(submit_timeout_s=20.0)
     sink = ListSink()
     async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after=False)
@@ -59,7 +59,7 @@ async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: P
 
 
 async def test_a_batch_of_the_same_size_that_is_another_s_is_told_apart(tmp_path: Path, monkeypatch: Any) -> None:
-    quick = limits(submit_timeout_s=0.4)
+    quick = limits(submit_timeout_s=1.0)
     sink = ListSink()
     async with over_http(SimulatorSettings(error=0.0, batch_ms=300)) as (server, connection):
         crash = Crash(monkeypatch, after=False)
@@ -111,7 +111,7 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
 
     monkeypatch.setattr(batch_executor, "_submitted", dies)
     async with over_http() as (server, connection):
-        job = await Job(tmp_path, connection, limits=limits(submit_timeout_s=0.3)).to_end()
+        job = await Job(tmp_path, connection, limits=limits(submit_timeout_s=1.0)).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
 

@@ -13,6 +13,7 @@ from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.state.state import flight_key
 from policies.failures.failure import FailureKind
 from tests.edge.channel.test_dispatcher import FakeBranch, Scene, call, until
+from tests.edge.support.virtual_clock import in_virtual_time
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "MEET_S", 0.003)
 
 
+@in_virtual_time
 async def test_a_branch_that_joins_later_gets_its_part() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one)
@@ -38,6 +40,7 @@ async def test_a_branch_that_joins_later_gets_its_part() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_without_a_key_is_told_who_has_one() -> None:
     """Nobody else may be there to arm it: its job may have no driver any more."""
     one, two = FakeBranch("a"), FakeBranch("b")
@@ -51,6 +54,7 @@ async def test_a_branch_without_a_key_is_told_who_has_one() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_leaves_finishes_what_it_has_and_gets_nothing_more() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -71,6 +75,7 @@ async def test_a_branch_that_leaves_finishes_what_it_has_and_gets_nothing_more()
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_what_a_draining_branch_leaves_alone_goes_to_another() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -82,6 +87,7 @@ async def test_what_a_draining_branch_leaves_alone_goes_to_another() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_message_that_was_sent_twice_and_left_alone_goes_to_another() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -93,6 +99,7 @@ async def test_a_message_that_was_sent_twice_and_left_alone_goes_to_another() ->
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_late_word_from_a_dead_branch_changes_nothing() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -128,6 +135,7 @@ class LateBranch(FakeBranch):
         return answer
 
 
+@in_virtual_time
 async def test_the_answer_to_a_message_that_a_later_process_has_overtaken_is_no_news() -> None:
     branch = LateBranch("a", "work")
     scene = Scene(branch)
@@ -145,6 +153,7 @@ async def test_the_answer_to_a_message_that_a_later_process_has_overtaken_is_no_
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_sign_of_life_that_a_later_process_has_overtaken_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "SILENT_S", 5.0)
     branch = LateBranch("a", "beat")
@@ -165,6 +174,7 @@ async def test_a_sign_of_life_that_a_later_process_has_overtaken_is_no_news(monk
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_calls_that_an_earlier_process_told_of_too_late_are_not_counted_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,6 +197,7 @@ async def test_calls_that_an_earlier_process_told_of_too_late_are_not_counted_on
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_message_that_a_draining_branch_had_heard_is_not_sent_to_another() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -200,6 +211,7 @@ async def test_a_message_that_a_draining_branch_had_heard_is_not_sent_to_another
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_calls_without_a_branch_wait_for_one_and_ask_for_it() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one)
@@ -215,6 +227,7 @@ async def test_calls_without_a_branch_wait_for_one_and_ask_for_it() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_name_that_comes_back_is_another_branch() -> None:
     one = FakeBranch("a")
     scene = Scene(one)
@@ -233,6 +246,7 @@ async def test_a_name_that_comes_back_is_another_branch() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["away", "silent"])
+@in_virtual_time
 async def test_a_branch_whose_end_the_cluster_has_seen_is_not_waited_for(trouble: str) -> None:
     """Its successor is not up yet. What it held is lost now; a call on its way to it, too."""
     one, two = FakeBranch("a"), FakeBranch("b")
@@ -259,6 +273,7 @@ async def test_a_branch_whose_end_the_cluster_has_seen_is_not_waited_for(trouble
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_call_of_which_its_branch_knows_nothing_any_more_is_told() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -273,6 +288,7 @@ async def test_a_call_of_which_its_branch_knows_nothing_any_more_is_told() -> No
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_call_on_its_way_is_not_taken_for_a_forgotten_one() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -290,6 +306,7 @@ async def test_a_call_on_its_way_is_not_taken_for_a_forgotten_one() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_is_gone_while_it_leaves_is_forgotten() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -304,6 +321,7 @@ async def test_a_branch_that_is_gone_while_it_leaves_is_forgotten() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_falls_silent_while_it_leaves_is_told_to_the_cortex() -> None:
     """The cortex may have forgotten it: nobody else would ever end its calls."""
     one, two = FakeBranch("a"), FakeBranch("b")

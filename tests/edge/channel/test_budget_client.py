@@ -16,6 +16,7 @@ from cortex.state import events
 from cortex.state.budget_slice import BudgetSlice
 from cortex.values.limits import Route
 from policies.estimates.price import Price
+from tests.support.patience import PATIENCE_S
 from tests.support.state_machine_harness import PRICE, Flat, Stage, terms
 
 DAY = 100
@@ -84,7 +85,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
     assert not stage.calls and not stage.k.outcome
     assert waits(stage.k) == ["waits to hear of the budgets of its labels"]
     holding = asyncio.create_task(allowance.hold())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await runtime.asked_again.wait()
         assert not stage.calls
         runtime.silent = False

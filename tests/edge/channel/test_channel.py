@@ -28,6 +28,7 @@ from cortex.values.reply import Usage
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSink, ListSource, Run, armed, body, reply, rows
+from tests.support.patience import PATIENCE_S
 
 QUICK = Limits(retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.01))
 
@@ -164,7 +165,7 @@ async def test_a_fault_of_our_own_in_a_turn_is_told_and_waited_for_by_nobody(tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Channel, "_settle", faulty)
         with pytest.raises(StoreError, match="a turn could not be taken: KeyError: 'of our own'"):
-            await asyncio.wait_for(run.to_end(), 20)
+            await asyncio.wait_for(run.to_end(), PATIENCE_S)
     done = await Run(tmp_path, FunctionModel(), source=ListSource(rows(20)), sink=run.sink).to_end()
     assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(20))
 
@@ -180,7 +181,7 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
     model = FunctionModel(lambda body: None)
     run = Run(tmp_path, model, source=ListSource(rows(4)))
     driving = asyncio.create_task(run.driver.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")
@@ -203,7 +204,7 @@ async def test_no_order_waits_for_a_channel_that_is_closed_meanwhile(tmp_path: P
     model = FunctionModel(lambda body: None)
     run = Run(tmp_path, model, source=ListSource(rows(4)))
     driving = asyncio.create_task(run.driver.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")
@@ -233,7 +234,7 @@ async def test_only_an_ended_job_tells_a_restarted_scheduler_that_it_will_hold_n
     run = Run(tmp_path, model, source=ListSource(rows(4)))
     assert await Channel("j", str(tmp_path), run.runtime).rejoin(), "it has not started"
     driving = asyncio.create_task(run.driver.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")
@@ -395,7 +396,7 @@ async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: P
     limits = Limits(blocked_wait_s=3_600, concurrency=4)
     run = Run(tmp_path, model, source=ListSource(rows(10)), limits=limits)
     running = asyncio.create_task(run.to_end())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not model.asked:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         k = run.runtime.find("channel:j")._k
@@ -464,7 +465,7 @@ async def test_replies_that_come_as_an_ended_job_is_closed_are_in_its_output_or_
     model = FunctionModel(lambda body: None)
     run = Run(tmp_path, model, source=ListSource(rows(6)))
     driving = asyncio.create_task(run.driver.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(model.asked) < 6:  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")
@@ -500,7 +501,7 @@ async def test_replies_that_come_as_an_ended_job_is_closed_are_in_its_output_or_
 async def test_a_sealed_channel_takes_in_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     run = Run(tmp_path, FunctionModel(lambda body: None), source=ListSource(rows(2)))
     driving = asyncio.create_task(run.driver.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not run.driver.begun:  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")

@@ -54,7 +54,7 @@ async def test_a_full_queue_is_waited_for_and_a_batch_that_never_fits_is_halved(
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_while_submitting_pays_for_nothing_twice(tmp_path: Path, monkeypatch: Any, after: bool) -> None:
     """The batch is found by what its metadata says, long before it ends."""
-    quick, sink = limits(submit_timeout_s=0.3), ListSink()
+    quick, sink = limits(submit_timeout_s=1.0), ListSink()
     async with over_chat(SimulatorSettings(error=0.0, batch_ms=400)) as (server, connection):
         crash = Crash(monkeypatch, after=after)
         await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)

@@ -19,7 +19,7 @@ from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from cortex.values.limits import Limits
-from tests.edge.support.virtual_clock import virtually
+from tests.edge.support.virtual_clock import in_virtual_time, virtually
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +139,7 @@ class Scene:
         return self.dispatch
 
 
+@in_virtual_time
 async def test_a_message_that_was_heard_but_not_answered_is_not_taken_twice() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -153,6 +154,7 @@ async def test_a_message_that_was_heard_but_not_answered_is_not_taken_twice() ->
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_message_to_another_process_sets_out_in_the_next_round_of_the_loop_and_the_sender_knows() -> None:
     """So that a channel can let it go, and do the rest of its turn meanwhile."""
     branch = FakeBranch("a")
@@ -168,6 +170,7 @@ async def test_a_message_to_another_process_sets_out_in_the_next_round_of_the_lo
         await each.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_message_that_nobody_heard_is_sent_again() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -179,6 +182,7 @@ async def test_a_message_that_nobody_heard_is_sent_again() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_what_a_dead_branch_held_is_lost_and_what_it_never_got_is_not() -> None:
     """It died between two messages: the second finds its successor, which takes it once it is meant."""
     branch = FakeBranch("a")
@@ -194,6 +198,7 @@ async def test_what_a_dead_branch_held_is_lost_and_what_it_never_got_is_not() ->
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_message_that_a_dead_branch_may_have_heard_is_lost_and_not_sent_again() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -210,6 +215,7 @@ async def test_a_message_that_a_dead_branch_may_have_heard_is_lost_and_not_sent_
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -333,6 +339,7 @@ def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_
     assert {link.name for beat in range(4) for link in links.to_audit(beat + 1, 10)} == {link.name for link in many}
 
 
+@in_virtual_time
 async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "BEAT_LINKS", 2)
     many = [FakeBranch(f"b{place}") for place in range(9)]
@@ -345,6 +352,7 @@ async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> None:
     silent, well = FakeBranch("a"), FakeBranch("b")
     silent.silent = True
@@ -358,6 +366,7 @@ async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> N
     await scene.dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_calls_go_to_the_branch_that_answers() -> None:
     dead, alive = FakeBranch("a"), FakeBranch("b")
     scene = Scene(dead, alive)
@@ -372,6 +381,7 @@ async def test_calls_go_to_the_branch_that_answers() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_left_and_came_back_takes_what_is_new() -> None:
     """It lives on and knows the numbers that it has heard: what it took for told before would be lost."""
     scene = Scene(one := FakeBranch("one"), FakeBranch("two"))
@@ -388,6 +398,7 @@ async def test_a_branch_that_left_and_came_back_takes_what_is_new() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -400,6 +411,7 @@ async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_what_is_not_sent_yet_is_taken_back_when_nobody_waits_for_it() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -414,6 +426,7 @@ async def test_what_is_not_sent_yet_is_taken_back_when_nobody_waits_for_it() -> 
     assert branch.taken == [(1, 1)]
 
 
+@in_virtual_time
 async def test_neighbours_travel_together_and_no_branch_is_left_without() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
@@ -430,6 +443,7 @@ async def test_neighbours_travel_together_and_no_branch_is_left_without() -> Non
 
 @pytest.mark.parametrize("trouble", [[], [PeerUnavailable()], [PeerGone()]])
 @pytest.mark.parametrize("others", [0, 1])
+@in_virtual_time
 async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lost_nor_an_attempt(
     others: int, trouble: list[Exception]
 ) -> None:
@@ -451,6 +465,7 @@ async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lo
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -466,6 +481,7 @@ async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_word_that_a_branch_is_gone_does_not_end_its_successor() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
@@ -500,6 +516,7 @@ class ClusterTrouble(Exception):
     """Error that no interface names, as Ray's while its head is away."""
 
 
+@in_virtual_time
 async def test_a_branch_that_died_while_the_cluster_could_not_tell_is_noticed_once_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -529,6 +546,7 @@ async def test_a_branch_that_died_while_the_cluster_could_not_tell_is_noticed_on
 
 
 @pytest.mark.parametrize("method", ["beat", "held", "work", "staff"])
+@in_virtual_time
 async def test_an_error_that_no_interface_names_ends_neither_the_beats_nor_a_queue(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

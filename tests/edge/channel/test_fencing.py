@@ -21,6 +21,7 @@ from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.timeout import TimeoutPolicy
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.patience import PATIENCE_S
 
 
 async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_there(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_t
     ]
     try:
         for run in (first, *others):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 facts = await run.driver.run()
             assert (facts["outcome"], facts["rows_succeeded"]) == ("complete", 20)
             await runtime.end_actor("channel:j")

@@ -112,7 +112,7 @@ async def test_a_file_that_takes_its_provider_long_is_uploaded_once_and_costs_no
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_while_submitting_pays_for_nothing_twice(tmp_path: Path, monkeypatch: Any, provider: str, after: bool) -> None:
     """The batch is found by what it is called, long before it ends."""
-    quick, sink = limits(submit_timeout_s=0.3), ListSink()
+    quick, sink = limits(submit_timeout_s=1.0), ListSink()
     async with over(provider, SimulatorSettings(error=0.0, batch_ms=400)) as (server, connection):
         crash = Crash(monkeypatch, after=after)
         await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)

@@ -13,8 +13,10 @@ from cortex.state import events
 from cortex.state.state import flight_key
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.channel.test_dispatcher import FakeBranch, Scene, call, until
+from tests.edge.support.virtual_clock import in_virtual_time
 
 
+@in_virtual_time
 async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hears_when_it_is_on_disk() -> None:
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
@@ -39,6 +41,7 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
 
 
 @pytest.mark.parametrize("leaves", [False, True])
+@in_virtual_time
 async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool) -> None:
     """Also one that has left: it keeps what it brought until then, and does not end."""
     branch = FakeBranch("branch:0")
@@ -58,6 +61,7 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool)
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_only_a_message_that_is_very_large_waits_for_nothing() -> None:
     scene = Scene(FakeBranch("branch:0"))
     along, link = PiggybackedResults("j", scene.brought.append), BranchLink("branch:0", scene.runtime.peer("branch:0"))

@@ -18,6 +18,7 @@ from actors.journal.sqlite.storage import FileStorage
 from actors.ports.runtime import PeerUnavailable
 from actors.scheduler.actor import Cortex
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, reply, rows
+from tests.support.patience import PATIENCE_S
 
 
 class Line:
@@ -38,7 +39,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     def held_up(self: FileStorage, *given: Any) -> None:
         if made.held():
             made.waits += 1
-            made.free.wait(20)
+            made.free.wait(2 * PATIENCE_S)
             made.waits -= 1
             if made.full:
                 raise StoreError("the disk is full")
@@ -51,7 +52,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 
 
 async def _until(done: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.002)
 
@@ -168,7 +169,7 @@ async def test_who_waits_for_a_turn_of_a_channel_that_closes_is_told_that_it_is_
     await _until(lambda: line.waits)
     closing = asyncio.create_task(channel.close())
     with pytest.raises(PeerUnavailable):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await waiting
     line.free.set()
     await closing

@@ -360,7 +360,9 @@ async def test_results_that_come_in_other_places_after_a_loss_are_written_anew(t
     model, sink = Uneven(), ListSink()
     limits = Limits(concurrency=24, window_rows=40)
     look = asyncio.create_task((disk := Lost(tmp_path, model, 4)).look())
-    await whole(tmp_path, model, sink, limits=limits).crash_after(lambda: len(model.complete) >= 45 and look.done())
+    await whole(tmp_path, model, sink, limits=limits).crash_after(
+        lambda: len(model.complete) >= 45 and look.done() and len(sink.values) > 20
+    )
     assert len(sink.values) > 20
     disk.lose("j~1", "j~2", "j~3")
     run = await whole(tmp_path, model, sink, limits=limits).to_end()
@@ -385,7 +387,7 @@ async def test_results_that_a_shard_of_a_job_without_text_has_lost_are_refused(t
     disk = Lost(tmp_path, model, 1)
     look = asyncio.create_task(disk.look())
     run = whole(tmp_path, model, sink, keeps_text=False, limits=Limits(concurrency=3, window_rows=8))
-    await run.crash_after(lambda: len(model.complete) >= 40 and look.done())
+    await run.crash_after(lambda: len(model.complete) >= 40 and look.done() and len(sink.values) > 20)
     asked, has = len(model.asked), len(sink.values)
     assert has > 20
     disk.lose("j~1")

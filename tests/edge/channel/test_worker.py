@@ -18,6 +18,7 @@ from actors.worker.worker import Worker
 from cortex.scheduler.reports import ProgressReport, ReportAnswer
 from cortex.state import commands, events
 from policies.failures.failure import Failure, FailureKind
+from tests.support.patience import PATIENCE_S
 
 
 class Program:
@@ -49,6 +50,7 @@ class Runtime:
         self.program = program
         self.cortex = Cortex()
         self.peers: dict[str, Any] = {"cortex": self.cortex}
+        self.ahead_s = 0.0
 
     def incarnation(self, name: str) -> str:
         return f"{name}.1"
@@ -60,7 +62,7 @@ class Runtime:
         return 1_000.0
 
     def monotonic_s(self) -> float:
-        return asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() + self.ahead_s
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         return self.program
@@ -73,7 +75,7 @@ def missing() -> None:
     raise KeyError("inside")
 
 
-async def _run(worker: Worker, tool: str, timeout_s: float = 5.0) -> tuple[Any, Failure | None]:
+async def _run(worker: Worker, tool: str, timeout_s: float = PATIENCE_S) -> tuple[Any, Failure | None]:
     blob = await worker.run("p", b"{}", tool, msgspec.msgpack.encode({}), "j/1/t", timeout_s, 7)
     assert blob
     value, _, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
@@ -81,7 +83,7 @@ async def _run(worker: Worker, tool: str, timeout_s: float = 5.0) -> tuple[Any, 
 
 
 async def _until(done: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():  # noqa: ASYNC110 - threads have no event of ours
             await asyncio.sleep(0.005)
 
@@ -361,7 +363,7 @@ async def test_slow_runs_of_any_number_of_tools_hold_up_no_quick_one(wanted: tup
 async def test_threads_are_bounded_in_all_and_for_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.worker.run_places.RUNS_MAX", 3)
     monkeypatch.setattr("actors.worker.worker.TOOL_RUNS_MAX", 2)
-    monkeypatch.setattr("actors.worker.worker.TICKET_S", 0.05)
+    monkeypatch.setattr("actors.worker.worker.TICKET_S", 600.0)
     go = threading.Event()
     runtime = Runtime(Program(slow=go.wait, other=go.wait))
     worker = Worker("worker:0", runtime)  # type: ignore[arg-type]
@@ -372,7 +374,7 @@ async def test_threads_are_bounded_in_all_and_for_each_tool(monkeypatch: pytest.
     other = asyncio.create_task(_run(worker, "other"))
     await asyncio.sleep(0)
     assert await worker.run("p", b"{}", "other", b"\x80", "j/4/t", 5.0) == b"", "all threads are in use"
-    await asyncio.sleep(0.06)
+    runtime.ahead_s = 600.0
     assert await worker.hold("p", b"{}", "slow", "j/5/t"), "nobody came for that room"
     go.set()
     await asyncio.gather(first, other)

@@ -21,6 +21,7 @@ from actors.cluster.sockets.addresses import SocketAddresses, sockets_of
 from actors.cluster.sockets.client import SocketConnection, SocketConnections
 from actors.ports.runtime import PeerUnavailable
 from tests.edge.support.socket_actors import NAME, Actor, Node, a_node, until
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent
     try:
         transport.abort()
         theirs.setblocking(False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await loop.sock_recv(theirs, 1) == b"", "as if this process had died"
     finally:
         os.kill(child, signal.SIGKILL)
@@ -92,14 +93,14 @@ from actors.cluster.sockets.addresses import SocketAddresses
 async def call(method, args):
     if method == "fork" and os.fork() == 0:
         import signal
-        signal.alarm(60)
+        signal.alarm(300)
         signal.pause()
-    await asyncio.sleep(60)
+    await asyncio.sleep(300)
 
 async def live():
     await SocketServer(SocketAddresses(sys.argv[1], "n"), sys.argv[2], call).open()
     print("there", flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(300)
 
 if sys.argv[3] == "uvloop":
     import uvloop
@@ -126,7 +127,7 @@ def test_whoever_asks_a_process_that_is_killed_hears_of_it_though_a_child_of_it_
             await asyncio.sleep(0.3)
             process.kill()
             with pytest.raises(PeerUnavailable):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await waiting
             node.lines._looked_s.clear()
             assert node.lines.to(NAME) is None

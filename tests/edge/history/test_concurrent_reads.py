@@ -41,7 +41,7 @@ def test_two_that_ask_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatc
     past, together = results.PastResults(lambda: None, Loads()), threading.Barrier(2)  # type: ignore[arg-type, return-value]
 
     def ask(_: int) -> list[tuple[int, Any]]:
-        together.wait(5)
+        together.wait(60)
         return past.read(7)
 
     with ThreadPoolExecutor(2) as pool:

@@ -18,6 +18,7 @@ from actors.journal.journal import DatabaseUnreachable, Fenced, JobHeld, Journal
 from actors.journal.postgres import connection, job_lock
 from actors.journal.postgres.migrations import VERSION
 from actors.runtime.ray_actor import process_class
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres_server import Server
 
 
@@ -173,7 +174,7 @@ def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeyp
     folder = StateFolder(database).prepare()
     with folder.hold("j"), psycopg.connect(database, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + PATIENCE_S
         while not folder.is_held("j"):
             assert time.monotonic() < end_s
             time.sleep(0.02)
@@ -266,7 +267,7 @@ def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
         taking.join()
         time.sleep(0.5)  # ten beats, at which it is not to be had
         other.execute("SELECT pg_advisory_unlock_all()")
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + PATIENCE_S
         while not folder.is_held("j"):
             assert time.monotonic() < end_s, "it is not tried again"
             time.sleep(0.02)
@@ -342,7 +343,7 @@ class Frozen:
         self.statements.append(text)
         if self._words in text:
             self.asked.set()
-            assert self.thawed.wait(30)
+            assert self.thawed.wait(2 * PATIENCE_S)
         return SimpleNamespace(fetchall=lambda: [(1,)], fetchone=lambda: (True,), rowcount=1)
 
     def cursor(self, binary: bool) -> Frozen:
@@ -372,7 +373,7 @@ def ends(do: Callable[[], None]) -> bool:
     """Whether it ends, while nothing else happens."""
     doing = threading.Thread(target=do, daemon=True)
     doing.start()
-    doing.join(5)
+    doing.join(PATIENCE_S)
     return not doing.is_alive()
 
 
@@ -391,7 +392,7 @@ def test_a_close_waits_for_no_request_of_another_thread_which_does_the_rest_itse
     looking.start()
     while not frozen:
         time.sleep(0.001)
-    assert frozen[0].asked.wait(30)
+    assert frozen[0].asked.wait(PATIENCE_S)
     assert ends(link.close)
     assert not frozen[0].closed, "its thread uses it"
     frozen[0].thawed.set()

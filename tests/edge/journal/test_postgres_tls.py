@@ -15,6 +15,7 @@ import trustme
 from actors.doctor.checks import DoctorOptions
 from actors.doctor.state_folder import state_folder as looked_at
 from actors.journal.journal import StateFolder, StoreError
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres_server import Server
 
 HOST = "localhost"
@@ -65,7 +66,7 @@ def secured(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def _have(server: Server, tls: str, *statements: str) -> None:
     server.does(*statements, "SELECT pg_reload_conf()")
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + PATIENCE_S
     while server.does("SHOW ssl") != [(tls,)]:
         assert time.monotonic() < end_s, server.log()
         time.sleep(0.02)

@@ -18,6 +18,7 @@ from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.values.limits import Limits
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, body, reply, rows
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("append", range(1, 9))
@@ -38,7 +39,7 @@ async def test_no_call_leaves_before_the_commit_that_holds_its_cause(tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "append", full_at)
         with pytest.raises(StoreError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await run.to_end()
     source = StateFolder(tmp_path).journal("j")
     caused: list[commands.Command] = []
@@ -60,6 +61,8 @@ async def test_a_stale_instruction_is_refused_and_a_doubled_one_is_taken_once(tm
     assert await branch.work("j", 2, branch.incarnation, 1, message) == branch.incarnation
     assert await branch.work("j", 2, branch.incarnation, 1, message) == branch.incarnation
     assert await branch.work("j", 1, branch.incarnation, 2, message) == ""
+    while not model.complete:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
     await asyncio.sleep(0.02)
     assert len(model.asked) == 1
     await branch.close()
@@ -74,7 +77,8 @@ async def test_a_reply_is_kept_until_a_channel_has_it_on_disk(tmp_path: Path) ->
     await branch.set_credential("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
     call = commands.Call(1, "0", 1, b"h" * 16, body("hello"), 8, 10_000, 30.0)
     await branch.work("j", 1, branch.incarnation, 1, msgspec.msgpack.encode([call]))
-    await asyncio.sleep(0.05)
+    while not model.complete:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
     assert (await branch.held("j", 1))[2] == ((1, 1),)
     taken: list[bytes] = []
 
@@ -90,15 +94,15 @@ async def test_a_reply_is_kept_until_a_channel_has_it_on_disk(tmp_path: Path) ->
             pass
 
     runtime._actors["channel:j"] = Deaf()
-    for _ in range(200):
-        if len(taken) >= 2:
-            break
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(taken) < 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
     (event,) = codec.decode_batch(taken[-1])
     assert isinstance(event, events.Answered)
     assert event.reply == reply("ok")
-    await asyncio.sleep(0.01)
-    assert (await branch.held("j", 1))[2] == ()
+    async with asyncio.timeout(PATIENCE_S):
+        while (await branch.held("j", 1))[2]:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
     await branch.close()
     await runtime.close()
 

@@ -19,6 +19,7 @@ from policies.limits.limit import PoolCaps
 from policies.limits.tenancy import SharedAccount, TenantRequest, TenantShare
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 from tests.edge.support.lease_fixture import World, act
+from tests.support.patience import PATIENCE_S
 
 ADDRESS = "postgresql://h/d"
 POOL = pool_name("test", "", "m")
@@ -88,11 +89,14 @@ async def test_where_nobody_answers_any_more_a_share_runs_out(
     monkeypatch.setattr(shared_accounts, "LOOK_S", 0.05)
     ask = tenancy.ask
     monkeypatch.setattr(tenancy, "ask", lambda *given: msgspec.structs.replace(ask(*given), for_s=0.6))
-    running = asyncio.create_task(_run(tmp_path, model, 60).to_end())
+    run = _run(tmp_path, model, 60)
+    running = asyncio.create_task(run.to_end())
     while len(model.complete) < 10:  # noqa: ASYNC110 - the very next moment is wanted
         await asyncio.sleep(0.005)
     there.away = "the database postgresql://h/d is away"
-    await asyncio.sleep(0.9)
+    cortex: Any = run.runtime.find("cortex")
+    while cortex._state.pools[POOL].granted or model.at_once:  # noqa: ASYNC110 - its share has run out
+        await asyncio.sleep(0.005)
     asked = len(model.asked)
     assert asked < 60
     await asyncio.sleep(0.2)
@@ -117,7 +121,7 @@ async def test_an_error_that_no_store_names_ends_no_renewal(
 
     there.ask = troubled  # type: ignore[method-assign]
     monkeypatch.setattr(shared_accounts, "LOOK_S", 0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await _run(tmp_path, model, 20).to_end()
     assert len(model.complete) == 20
     assert caplog.text.count("out of the blue") >= 2

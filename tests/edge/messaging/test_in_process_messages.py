@@ -28,7 +28,7 @@ from cortex.state.state import flight_key
 from cortex.values.limits import Limits
 from tests.edge.support.branch_fixture import Model, Scene, call, on_stage
 from tests.edge.support.in_process_job import reply
-from tests.edge.support.virtual_clock import virtually
+from tests.edge.support.virtual_clock import in_virtual_time, virtually
 
 
 @pytest.mark.parametrize("program", [Hanoi(disks=4, k=3), Chain(calls=12)])
@@ -94,6 +94,7 @@ def _courier() -> tuple[ReplyOutbox, Channel, list[list[int]], Callable[[bytes],
     return courier, channel, entries, lambda blob: entries.append([e.goal for e in blob.content] if blob else [])  # type: ignore[attr-defined]
 
 
+@in_virtual_time
 async def test_it_hears_what_came_of_its_calls_from_whoever_brings_the_last_and_that_is_kept() -> None:
     courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
@@ -109,6 +110,7 @@ async def test_it_hears_what_came_of_its_calls_from_whoever_brings_the_last_and_
 
 
 @pytest.mark.parametrize("ready", [0, 1])
+@in_virtual_time
 async def test_it_hears_what_there_is_when_it_takes_too_long(ready: int) -> None:
     courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 3, tell)
@@ -123,6 +125,7 @@ async def test_it_hears_what_there_is_when_it_takes_too_long(ready: int) -> None
     assert channel.goals == [7], "what comes later goes by itself"
 
 
+@in_virtual_time
 async def test_where_nobody_knows_what_was_heard_it_hears_nothing_and_all_goes_by_itself() -> None:
     courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
@@ -133,6 +136,7 @@ async def test_where_nobody_knows_what_was_heard_it_hears_nothing_and_all_goes_b
     assert (channel.goals, courier.busy) == ([1], False)
 
 
+@in_virtual_time
 async def test_what_does_not_fit_goes_by_itself() -> None:
     courier, channel, entries, tell = _courier()
     courier._events_max = 2
@@ -146,6 +150,7 @@ async def test_what_does_not_fit_goes_by_itself() -> None:
 
 
 @pytest.mark.parametrize("near", [True, False])
+@in_virtual_time
 async def test_only_within_a_process_is_it_known_what_the_bytes_say(near: bool) -> None:
     channel = Channel()
     channel.near = near
@@ -159,6 +164,7 @@ async def test_only_within_a_process_is_it_known_what_the_bytes_say(near: bool) 
 
 
 @pytest.mark.parametrize("how", ["closed", "another message waits"])
+@in_virtual_time
 async def test_it_hears_that_nothing_will_come(how: str) -> None:
     courier, _, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
@@ -172,6 +178,7 @@ async def test_it_hears_that_nothing_will_come(how: str) -> None:
     assert entries == [[]]
 
 
+@in_virtual_time
 async def test_one_that_cannot_hear_it_is_in_nobodys_way() -> None:
     courier, _, _, _ = _courier()
 
@@ -284,6 +291,7 @@ async def _dispatch(branch: Near) -> tuple[Dispatch, list[Any]]:
     return dispatch, brought
 
 
+@in_virtual_time
 async def test_a_channel_sends_at_once_and_what_waits_meanwhile_goes_next() -> None:
     branch = Near()
     dispatch, brought = await _dispatch(branch)
@@ -302,6 +310,7 @@ async def test_a_channel_sends_at_once_and_what_waits_meanwhile_goes_next() -> N
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_many_calls_are_asked_by_a_task() -> None:
     branch = Near()
     dispatch, _ = await _dispatch(branch)
@@ -314,6 +323,7 @@ async def test_many_calls_are_asked_by_a_task() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
+@in_virtual_time
 async def test_what_is_not_taken_so_is_asked_as_ever(gone: bool) -> None:
     branch = Near()
     dispatch, _ = await _dispatch(branch)
@@ -324,6 +334,7 @@ async def test_what_is_not_taken_so_is_asked_as_ever(gone: bool) -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_raises_has_taken_nothing_and_is_asked_with_the_next() -> None:
     branch = Near()
     dispatch, _ = await _dispatch(branch)
@@ -342,6 +353,7 @@ async def test_a_branch_that_raises_has_taken_nothing_and_is_asked_with_the_next
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_branch_that_has_told_is_there() -> None:
     branch = Near()
     dispatch, _ = await _dispatch(branch)
@@ -354,6 +366,7 @@ async def test_a_branch_that_has_told_is_there() -> None:
     await dispatch.close(forget=False)
 
 
+@in_virtual_time
 async def test_a_channel_that_has_closed_is_brought_nothing_and_sends_nothing() -> None:
     branch = Near()
     dispatch, brought = await _dispatch(branch)

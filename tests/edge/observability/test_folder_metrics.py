@@ -20,6 +20,7 @@ from actors.observability.folder_metrics import UNREAD_AGAIN_S, FolderMetrics
 from actors.observability.metrics.scrape_server import ScrapeServer
 from tests.edge.support.in_process_job import FunctionModel
 from tests.edge.support.metered_job import Found, found_in, of, run_of
+from tests.support.patience import PATIENCE_S
 
 ENDED = "cortex_job_ended_timestamp_seconds"
 
@@ -163,9 +164,12 @@ async def test_one_thread_at_a_time_reads_a_folder_that_hangs(tmp_path, monkeypa
     metrics = FolderMetrics(folder, tell=told.append)
     for samples in [*await asyncio.gather(*(metrics.ask() for _ in range(5))), *[await metrics.ask() for _ in range(3)]]:
         assert _faults(found_in(samples[0])) == ["away"]
+    async with asyncio.timeout(PATIENCE_S):
+        while not begun:  # noqa: ASYNC110 - a thread has no event of ours
+            await asyncio.sleep(0.001)
     assert len(begun) == 1 and len(told) == 1 and "does not answer" in told[0]
     goes_on.set()
-    monkeypatch.setattr(folder_metrics, "ANSWER_S", 10.0)
+    monkeypatch.setattr(folder_metrics, "ANSWER_S", PATIENCE_S)
     assert of(found_in((await metrics.ask())[0]), "cortex_state_up") == 1
     assert of(found_in((await metrics.ask())[0]), "cortex_state_up") == 1
     assert len(begun) in (2, 3) and told[-1].endswith("can be read again") and not metrics.problem
@@ -173,7 +177,7 @@ async def test_one_thread_at_a_time_reads_a_folder_that_hangs(tmp_path, monkeypa
 
 def _got(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

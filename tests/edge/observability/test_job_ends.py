@@ -323,7 +323,7 @@ async def test_a_finished_job_is_scraped_over_http(tmp_path):
     where = await server.open()
     server.serve(FolderMetrics(StateFolder(str(tmp_path))).ask)
     try:
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(where, timeout=10).read().decode())
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(where, timeout=60).read().decode())
     finally:
         await server.close()
     assert f'{ENDED}{{cortex_cause="none",cortex_job_id="j",cortex_outcome="complete"}}' in text

@@ -30,6 +30,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import LimitPolicy, PoolAllowance, PoolCaps, new
 from tests.edge.support.in_process_job import PRICE, FunctionModel, reply
 from tests.edge.support.metered_job import run_of
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-api03-MARKEDKEY-0123456789"
 PROMPT = "row "
@@ -437,7 +438,7 @@ def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(written, mo
 
     class Slow(_Kept):
         def export(self, batch: Any) -> LogRecordExportResult:
-            assert go.wait(10)
+            assert go.wait(PATIENCE_S)
             return LogRecordExportResult.FAILURE
 
         def shutdown(self) -> None:
@@ -449,7 +450,7 @@ def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(written, mo
     (line,) = lines(written)
     assert "log records do not reach" in line["message"]
     go.set()
-    assert done.wait(10) and lines(written) == [line]
+    assert done.wait(PATIENCE_S) and lines(written) == [line]
 
 
 # -- of actors elsewhere ---------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tests.edge.providers.test_chat_errors import openai
 from tests.edge.providers.test_responses_response import response, said
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, http, scripted
+from tests.support.patience import PATIENCE_S
 
 HOUR_S = 3_600.0
 FIRST, SECOND = "eyJ-made-up-first-token", "eyJ-made-up-second-token"
@@ -54,7 +55,7 @@ class Cloud:
         self.renewal = TokenRenewal(self._fetch, self.keys, lambda: self.now_s)
 
     def _fetch(self) -> AccessToken:
-        assert self.let.wait(5)
+        assert self.let.wait(PATIENCE_S)
         self.fetched += 1
         if self.broken:
             raise OSError("no way to the cloud")

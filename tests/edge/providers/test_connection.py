@@ -17,6 +17,7 @@ from actors.providers.transport import connection as module
 from actors.providers.transport.body import UnreadableResponse
 from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.content_encoding import decoded
+from tests.support.patience import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LENGTH = OK + b"Content-Length: 2\r\nX-Empty:\r\nX-Said: \xc3\xa9\r\n\r\nhi"
@@ -97,8 +98,8 @@ async def took(answer: bytes, size: int) -> tuple[int, bytes, bool, HttpConnecti
         connection.data_received(answer[at : at + size])
     if answer == UNTIL_CLOSED:
         connection.connection_lost(None)
-    await asyncio.wait_for(head, 1)
-    return connection.status, await asyncio.wait_for(connection.read(), 1), connection.keeps, connection
+    await asyncio.wait_for(head, PATIENCE_S)
+    return connection.status, await asyncio.wait_for(connection.read(), PATIENCE_S), connection.keeps, connection
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
@@ -174,8 +175,8 @@ async def test_a_broken_answer_is_an_error_by_name(
         connection.data_received(answer)
     connection.connection_lost(lost)
     with pytest.raises(expected):
-        await asyncio.wait_for(head, 1)
-        await asyncio.wait_for(connection.read(), 1)
+        await asyncio.wait_for(head, PATIENCE_S)
+        await asyncio.wait_for(connection.read(), PATIENCE_S)
     assert not connection.keeps and made.given_back == 1
     closed = made.protocol.closed
     assert closed is None or closed.done(), "aiohttp's connector waits for it when it is closed"

@@ -13,6 +13,7 @@ from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.connection_pool import ConnectionPool
 from tests.edge.providers.test_connection import LENGTH, Made, Wire
 from tests.edge.support.socket_actors import until
+from tests.support.patience import PATIENCE_S
 
 REQUEST: Any = object()
 
@@ -100,7 +101,7 @@ async def test_a_place_is_free_again_where_no_connection_was_made() -> None:
     with pytest.raises(asyncio.CancelledError):
         await cancelled
     connector.slow.set()
-    await asyncio.wait_for(lent(pool), 1)
+    await asyncio.wait_for(lent(pool), PATIENCE_S)
 
 
 async def test_one_that_was_closed_while_it_rested_is_not_lent() -> None:

@@ -29,6 +29,7 @@ from tests.edge.support.scripted_http_server import (
     streamed,
 )
 from tests.edge.support.wired_model import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
+from tests.support.patience import PATIENCE_S
 
 connect = pytest.fixture(params=ROADS)(connected)
 
@@ -237,7 +238,7 @@ async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(c
     page = [*http(b"<html>", content_type="text/html", content_length="900"), Step.HANG]
     async with connect(always(page), concurrency=1) as (server, model):
         failure = await failed(model)
-        await asyncio.wait_for(server.left.wait(), 5)
+        await asyncio.wait_for(server.left.wait(), PATIENCE_S)
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 200)
 
 
@@ -245,16 +246,16 @@ async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(c
 async def test_the_attempt_ends_at_its_deadline(connect: Connect, answer: Answer) -> None:
     async with connect(always(answer)) as (server, model):
         await model.open()
-        failure = await failed(model, timeout_s=0.15)
+        failure = await failed(model, timeout_s=0.5)
         assert (failure.kind, failure.sent, failure.status) == (FailureKind.TIMED_OUT, True, 0)
-        await asyncio.wait_for(server.left.wait(), 5)  # and the connection is gone
+        await asyncio.wait_for(server.left.wait(), PATIENCE_S)  # and the connection is gone
 
 
 async def test_a_silent_stream_is_noticed_before_the_deadline(connect: Connect) -> None:
     answer = [*chunked(streamed(events_of(MESSAGE))[:300], end=False), Step.HANG]
     policy = TimeoutPolicy(first_byte_s=0.1, between_bytes_s=0.2)
     async with connect(always(answer), timeouts=policy, stream_above_tokens=100) as (_, model):
-        failure = await failed(model, 60, output_tokens_max=101)
+        failure = await failed(model, 2 * PATIENCE_S, output_tokens_max=101)
     assert failure.kind is FailureKind.TIMED_OUT
 
 
@@ -338,11 +339,11 @@ async def test_a_cancelled_call_leaves_nothing_behind(connect: Connect) -> None:
 
         async with connect(script, concurrency=1) as (server, model):
             call = asyncio.create_task(model.call(BODY, output_tokens_max=16, timeout_s=60))
-            await asyncio.wait_for(asked.wait(), 10)
+            await asyncio.wait_for(asked.wait(), PATIENCE_S)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            await asyncio.wait_for(server.left.wait(), 5)
+            await asyncio.wait_for(server.left.wait(), PATIENCE_S)
             # With room for one connection, the next call works only if the cancelled one gave it back.
             assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
 

@@ -22,6 +22,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, Step, compact, http, scripted
 from tests.edge.support.wired_model import BODY, CREDENTIAL, always
+from tests.support.patience import PATIENCE_S
 
 PATH = "/v1/messages"
 HEAD_SENT = b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
@@ -107,13 +108,14 @@ async def test_a_connection_is_kept_where_its_answer_was_read_and_closed_where_n
     [[Step.HANG], [http(MESSAGE)[0][:9], Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]],  # type: ignore[index]
 )
 async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer: Answer) -> None:
-    script = iter([answer, http(MESSAGE)])
-    async with scripted(lambda _: next(script)) as server:
+    over = False
+    async with scripted(lambda _: http(MESSAGE) if over else answer) as server:
         road = await road_to(server.url, connections_max=1)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5) as limit:
-                await said(road, timeout_s=0.05)
+            async with asyncio.timeout(PATIENCE_S) as limit:
+                await said(road, timeout_s=0.3)
         assert not limit.expired()
+        over = True
         assert await said(road) == compact(MESSAGE), "its place in the pool is free, its connection is not used again"
         await road.close()
     assert server.connections == 2
@@ -181,9 +183,9 @@ async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
         with pytest.raises(TimeoutError) as late:
             await said(road, timeout_s=0.01)
         assert not isinstance(late.value, aiohttp.ClientError)
-        patient = RequestHead(next(iter(road._heads.values())).request, HEAD_SENT, connect_s=60)
+        patient = RequestHead(next(iter(road._heads.values())).request, HEAD_SENT, connect_s=2 * PATIENCE_S)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5) as limit, PrebuiltExchange(road._pool, patient, BODY, "", 0.01):
+            async with asyncio.timeout(PATIENCE_S) as limit, PrebuiltExchange(road._pool, patient, BODY, "", 0.01):
                 pass
         assert not limit.expired(), "its own time is shorter than that to connect"
         first.cancel()
@@ -283,9 +285,9 @@ async def test_what_is_left_of_a_request_that_was_given_up_is_not_sent() -> None
     came: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await late.wait()
         try:
+            await reader.readuntil(b"\r\n\r\n")
+            await late.wait()
             came.append(await reader.readexactly(32 << 20))
         except (asyncio.IncompleteReadError, ConnectionError):
             came.append(b"")
@@ -297,7 +299,7 @@ async def test_what_is_left_of_a_request_that_was_given_up_is_not_sent() -> None
     with pytest.raises(TimeoutError):
         await said(road, b"x" * (32 << 20), timeout_s=0.2)
     late.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await read.wait()
     assert came == [b""]
     await road.close()
@@ -309,7 +311,7 @@ async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on
     head = http(MESSAGE)[0][:-9]  # type: ignore[index]
     async with scripted(always([head, Step.HANG])) as server:
         road = await road_to(server.url)
-        exchange = road.send(PATH, BODY, timeout_s=60, silence_s=None)
+        exchange = road.send(PATH, BODY, timeout_s=2 * PATIENCE_S, silence_s=None)
         assert isinstance(exchange, prebuilt_request.PrebuiltExchange)
         feed = HttpConnection.data_received
 
@@ -320,7 +322,7 @@ async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(HttpConnection, "data_received", late)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(5) as limit, exchange as answer:
+                async with asyncio.timeout(PATIENCE_S) as limit, exchange as answer:
                     await answer.read()
             assert not limit.expired()
         assert not exchange._connection

@@ -25,6 +25,7 @@ from actors.providers.transport.server_load import read_metrics
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.scripted_http_server import MESSAGE, Step, http, scripted
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 BODY = b'{"model":"m","max_tokens":1,"messages":[]}'
@@ -70,7 +71,7 @@ async def asked(model: AnthropicModel, body: bytes = BODY, timeout_s: float = 10
 
 
 async def closed(model: AnthropicModel) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):  # asyncio itself waits 30 s for the other end of TLS
         await model.close()
 
 
@@ -147,7 +148,7 @@ def test_what_is_left_of_a_request_that_was_given_up_is_not_sent(
         model = model_at(url, trusted)
         await model.open()
         call = asyncio.create_task(asked(model, LONG, 2.0 if ends == "in time" else 60))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await began.wait()
         if ends == "cancelled":
             call.cancel()
@@ -159,7 +160,7 @@ def test_what_is_left_of_a_request_that_was_given_up_is_not_sent(
         else:
             assert isinstance(found, asyncio.CancelledError) and ends == "cancelled"
         over.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await read.wait()
         assert came == [b""]
         await closed(model)

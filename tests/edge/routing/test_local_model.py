@@ -27,6 +27,7 @@ from actors.providers.local.model import LocalModelError, LocalModelServer, loca
 from actors.providers.messages.client import AnthropicModel
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
+from tests.support.patience import PATIENCE_S
 
 needs_weights = pytest.mark.skipif(not local.installed(), reason="the extra `local` is not installed")
 
@@ -208,7 +209,7 @@ def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere() -> None:
     url = parent.stdout.readline().decode().strip()
     assert _listens(url), parent.communicate()[1]
     parent.kill()
-    rest, errors = parent.communicate(timeout=20)  # ends only when nobody holds these pipes any more
+    rest, errors = parent.communicate(timeout=PATIENCE_S)  # ends only when nobody holds these pipes any more
     assert (rest, errors) == (b"", b"")
     _until(lambda: not _listens(url))
 
@@ -239,7 +240,7 @@ def _listens(url: str) -> bool:
     return True
 
 
-def _until(true: Any, within_s: float = 20.0) -> None:
+def _until(true: Any, within_s: float = PATIENCE_S) -> None:
     end = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < end, "not in time"

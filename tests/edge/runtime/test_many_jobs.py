@@ -26,6 +26,7 @@ from cortex.scheduler.state import SchedulerSettings, SchedulerState
 from cortex.scheduler.step import step
 from cortex.values.limits import Limits
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+from tests.support.patience import PATIENCE_S
 
 JOBS, ROWS, WINDOW = 12, 60, 16
 
@@ -100,7 +101,7 @@ async def test_a_channel_that_never_answers_one_question_is_asked_again(
     monkeypatch.setattr(driver, "REST_S", 0.1)
     limits = Limits(concurrency=2, window_rows=WINDOW)
     run = Run(tmp_path, FunctionModel(pause_s=0.005), source=ListSource(rows(ROWS)), limits=limits, fresh=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         facts = await run.driver.run()
     await run.runtime.close()
     assert (facts["rows_succeeded"], len(asked) > 2) == (ROWS, True)

@@ -18,6 +18,7 @@ from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from actors.runtime import ray_actor
 from actors.runtime.ray_actor import ActorHost, methods, process_class
 from cortex import __version__
+from tests.support.patience import PATIENCE_S
 
 
 class FakeActor:
@@ -114,7 +115,7 @@ def _seat(role: str, world: World, again: bool = False) -> ActorHost:
 
 
 async def _until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0)
 
@@ -345,7 +346,7 @@ async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight(
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.ended.wait(), 0.1)
     actor.busy = False
-    await asyncio.wait_for(world.ended.wait(), 5)
+    await asyncio.wait_for(world.ended.wait(), PATIENCE_S)
     assert actor.closed and "no cortex has answered for at least 0 s: this branch ends" in caplog.text
 
 
@@ -365,7 +366,7 @@ async def test_one_that_is_told_to_end_finishes_first(role: str) -> None:
     assert actor.drained == (role != "channel")
     assert actor.stopped == (("drain", "the end of its node") if role == "channel" else None)
     actor.busy, actor.over = False, True
-    await asyncio.wait_for(world.ended.wait(), 5)
+    await asyncio.wait_for(world.ended.wait(), PATIENCE_S)
     assert actor.closed
 
 
@@ -388,14 +389,14 @@ async def test_the_channel_of_an_ended_job_stays_while_somebody_asks() -> None:
         assert not world.ended.is_set()
         await seat.call("status", ())
     now_s += ray_actor.IDLE_S
-    await asyncio.wait_for(world.ended.wait(), 5)
+    await asyncio.wait_for(world.ended.wait(), PATIENCE_S)
 
 
 async def test_a_channel_that_was_never_begun_does_not_stay() -> None:
     world = World()
     _seat("channel", world)
     FakeActor.made[-1].over = True
-    await asyncio.wait_for(world.ended.wait(), 5)
+    await asyncio.wait_for(world.ended.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize(

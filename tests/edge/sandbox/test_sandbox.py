@@ -23,11 +23,17 @@ from actors.worker.worker import Worker
 from cortex.state.sandbox import PieceCallResult, PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 from cortex.state.sandbox import sandbox as declared
 from tests.edge.channel.test_worker import Program, Runtime
+from tests.support.patience import PATIENCE_S
 from tests.support.sandbox_escapes import ESCAPES
 
-BOUNDS = SandboxBounds(time_s=0.4, memory_mb=64, output_chars=20_000, calls=40, answer_bytes=100_000)
+BOUNDS = SandboxBounds(time_s=30.0, memory_mb=64, output_chars=20_000, calls=40, answer_bytes=100_000)
+"""Of pieces that end by themselves, or by another bound than that of time."""
+BRIEF = msgspec.structs.replace(BOUNDS, time_s=0.4)
 SLACK_S = 2.0
 """Starting another process in place of a killed one, on a busy machine."""
+TRIES = 3
+"""Runs of a piece, of which one must keep to its time: a machine may be busy in any, a bound that does not hold is
+passed in each."""
 
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc"), reason="no /proc tells of processes here")
@@ -64,12 +70,16 @@ def test_the_corpus_is_large_and_each_of_it_is_another():
 @pytest.mark.parametrize("escape", ESCAPES, ids=lambda escape: escape.name.replace(" ", "-"))
 def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(sandbox, escape, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-seen")
-    began_s = time.monotonic()
-    outcome, pauses = to_the_end(sandbox, escape.code)
-    took_s = time.monotonic() - began_s
-    assert outcome.refusal in escape.ends, outcome
+    bounds = BRIEF if SandboxRefusal.TIME in escape.ends else BOUNDS
+    for _ in range(TRIES):
+        began_s = time.monotonic()
+        outcome, pauses = to_the_end(sandbox, escape.code, bounds)
+        took_s = time.monotonic() - began_s
+        assert outcome.refusal in escape.ends, outcome
+        if took_s < (most_s := (1 + pauses) * (3 * BRIEF.time_s + GRACE_S) + child_pool.SILENT_S + SLACK_S):
+            break
     assert not outcome.submitted and not outcome.calls
-    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + child_pool.SILENT_S + SLACK_S
+    assert took_s < most_s
     assert len(outcome.why) <= 300 and len(outcome.output) <= BOUNDS.shown_chars + 60
     assert "sk-never-seen" not in repr(outcome) and "root:" not in repr(outcome)
     after, _ = to_the_end(sandbox, "submit(len(context.splitlines()))")
@@ -78,10 +88,14 @@ def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(san
 
 def test_a_new_piece_after_others_has_its_own_time_and_no_more(sandbox):
     bounds = SandboxBounds(time_s=1.0)
-    began_s = time.monotonic()
-    outcome = sandbox.outcome([SandboxPiece("x = 1"), SandboxPiece("while True:\n    pass")], {}, bounds)
-    assert outcome.refusal == SandboxRefusal.TIME
-    assert 1.0 <= time.monotonic() - began_s < 2.8  # those before may take three times as long, being run again
+    for _ in range(TRIES):
+        began_s = time.monotonic()
+        outcome = sandbox.outcome([SandboxPiece("x = 1"), SandboxPiece("while True:\n    pass")], {}, bounds)
+        took_s = time.monotonic() - began_s
+        assert outcome.refusal == SandboxRefusal.TIME
+        if took_s < 2.8:
+            break
+    assert 1.0 <= took_s < 2.8  # those before may take three times as long, being run again
 
 
 def test_nothing_is_left_of_one_piece_for_the_next_program(sandbox):
@@ -202,7 +216,7 @@ def test_clock_chance_and_order_are_the_same_in_every_process():
 def test_a_process_that_is_killed_in_the_middle_is_a_refusal_and_another_takes_its_place(sandbox):
     async def both() -> PieceOutcome:
         slow = asyncio.to_thread(
-            sandbox.outcome, [SandboxPiece("x = 3 ** 100000\nwhile True:\n    x = x * x")], {}, BOUNDS
+            sandbox.outcome, [SandboxPiece("x = 3 ** 100000\nwhile True:\n    x = x * x")], {}, BRIEF
         )
         return await slow
 
@@ -266,7 +280,7 @@ def test_a_child_that_is_silent_is_killed_and_so_is_its_interpreter(monkeypatch)
     interpreters = _children(child)
     assert interpreters
     os.kill(child, signal.SIGSTOP)
-    outcome = box.outcome([SandboxPiece("submit(1)")], {}, BOUNDS)
+    outcome = box.outcome([SandboxPiece("submit(1)")], {}, BRIEF)
     assert outcome.refusal == SandboxRefusal.TIME and "silent" in outcome.why
     assert box.outcome([SandboxPiece("submit(2)")], {}, BOUNDS).answer == 2
     until_gone(interpreters)
@@ -278,15 +292,15 @@ async def test_a_worker_that_runs_what_means_no_good_serves_the_next_and_is_not_
     others = set(_children(os.getpid()))
     worker = Worker("worker:1", Runtime(Program(sandbox=declared)))
 
-    async def ran(code: str) -> PieceOutcome:
-        arguments = msgspec.msgpack.encode({"pieces": [{"code": code}], "names": {}, "bounds": {"time_s": 0.4}})
-        while not (blob := await worker.run("p", b"{}", "sandbox", arguments, "j/1/t", 30.0)):  # noqa: ASYNC110
+    async def ran(code: str, time_s: float = 30.0) -> PieceOutcome:
+        arguments = msgspec.msgpack.encode({"pieces": [{"code": code}], "names": {}, "bounds": {"time_s": time_s}})
+        while not (blob := await worker.run("p", b"{}", "sandbox", arguments, "j/1/t", PATIENCE_S)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # it begins only as many as it has children
         value, _, failure = msgspec.msgpack.decode(blob)
         assert failure is None
         return msgspec.convert(value, PieceOutcome)
 
-    assert (await ran("while True:\n    pass")).refusal == SandboxRefusal.TIME
+    assert (await ran("while True:\n    pass", 0.4)).refusal == SandboxRefusal.TIME
     many = await asyncio.gather(
         *(ran(code) for code in ("import socket", "'x' * 10**12", "submit(1)", "1 / 0", "submit(2)"))
     )
@@ -336,7 +350,7 @@ def test_the_interpreters_end_with_whoever_began_them():
 
 
 def until_gone(pids: list[int]) -> None:
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + PATIENCE_S
     while any(_runs(each) for each in pids):
         assert time.monotonic() < end_s, "a process outlived who began it"
         time.sleep(0.05)

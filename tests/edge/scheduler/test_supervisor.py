@@ -25,6 +25,7 @@ from cortex.scheduler.reports import ProgressReport, staff_digest
 from cortex.scheduler.state import SchedulerSettings
 from tests.edge.support.lease_fixture import Channel, Peer, World
 from tests.edge.support.virtual_clock import virtually
+from tests.support.patience import PATIENCE_S
 
 Staff = tuple[tuple[str, ...], tuple[str, ...]]
 NOBODY: Staff = ((), ())
@@ -280,7 +281,7 @@ async def test_a_start_that_failed_and_is_ordered_again_at_once_is_tried_again()
 
     supervisor = Supervisor(Failing(), post)  # type: ignore[arg-type]
     supervisor.carry_out(StartMember("branch", "branch:1", ()))
-    await asyncio.wait_for(up.wait(), 10)
+    await asyncio.wait_for(up.wait(), PATIENCE_S)
     assert tries == ["branch:1"] * 3
     await supervisor.close()
 

@@ -147,7 +147,7 @@ def test_pages() -> None:
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, anthropic.AsyncAnthropic]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, "batch_ms": 10, **settings}))
-    client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0, timeout=5.0)
+    client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0, timeout=60.0)
     try:
         yield server, client
     finally:

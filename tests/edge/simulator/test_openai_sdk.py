@@ -23,7 +23,7 @@ ABOUT_CATS: Any = [{"role": "user", "content": "Question: cats\n\nNote: cats eat
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, openai.AsyncOpenAI]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, **settings}))
-    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=5.0)
+    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=60.0)
     try:
         yield server, client
     finally:

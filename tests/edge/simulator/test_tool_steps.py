@@ -276,7 +276,7 @@ def test_a_flow_is_an_ordinary_tool_loop(tmp_path: Any) -> None:
 
 async def test_over_http_whole_and_streamed() -> None:
     server = await serve(SimulatorSettings(error=0))
-    client = anthropic.AsyncAnthropic(api_key="sk-test", base_url=server.url, max_retries=0, timeout=5.0)
+    client = anthropic.AsyncAnthropic(api_key="sk-test", base_url=server.url, max_retries=0, timeout=60.0)
     asked: Any = used(talk(), "read", NOTES["n1"], item="n1").fields()
     try:
         message = await client.messages.create(model="sim", max_tokens=99, **asked)

@@ -52,7 +52,7 @@ async def test_http_gives_what_the_model_in_process_gives() -> None:
 
 async def test_the_sdk_of_openai_reads_them() -> None:
     server = await serve(SimulatorSettings())
-    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=5.0)
+    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=60.0)
     try:
         found = await client.embeddings.create(model="sim", input=["a cat", "a dog"])
         plain = await client.embeddings.create(model="sim", input="a cat", encoding_format="float")

@@ -35,6 +35,7 @@ from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price, batch_price, parse_price
 from policies.failures.retry import RetryPolicy
 from tests.edge.support.in_process_job import ListSink, ListSource
+from tests.support.patience import PATIENCE_S
 
 PRICE = batch_price(parse_price("input=3,output=15"))
 SOON = BatchingPolicy(
@@ -102,7 +103,7 @@ class Job:
 
     async def to_end(self) -> Job:
         try:
-            self.facts = await asyncio.wait_for(self.driver.run(), 30)
+            self.facts = await asyncio.wait_for(self.driver.run(), PATIENCE_S)
             return self
         finally:
             await self.runtime.close()
@@ -111,7 +112,7 @@ class Job:
         """Run until K meets this condition."""
         task = asyncio.create_task(self.driver.run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not task.done():
                     with contextlib.suppress(PeerGone, ChannelNotStarted):  # the channel has not begun yet
                         if done(self.k):

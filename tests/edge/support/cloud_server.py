@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.providers.credentials.credential import CloudPlatform, Credential
 from tests.edge.support.scripted_http_server import Answer, Asked, Script, Scripted, http, scripted
+from tests.support.patience import PATIENCE_S
 
 REGION = "eu-west-1"
 PROJECT = "a-project"
@@ -119,10 +120,10 @@ def served(script: Script, **place: Any) -> Iterator[Scripted]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    server, over = started.get(timeout=10)
+    server, over = started.get(timeout=PATIENCE_S)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(10)
+        thread.join(PATIENCE_S)
         loop.close()

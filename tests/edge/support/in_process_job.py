@@ -41,7 +41,10 @@ def reply(text: str, usage: Usage = USAGE, stop_reason: str = "end_turn") -> Rep
 
 
 class FunctionModel:
-    """Model that answers by a function of the body; ``None`` hangs until cancelled. Counts requests."""
+    """Model that answers by a function of the body; ``None`` hangs until cancelled. Counts requests.
+
+    ``at_once``: the ones under way.
+    """
 
     rate = None
 
@@ -52,14 +55,14 @@ class FunctionModel:
         self.asked: list[bytes] = []
         self.complete: list[bytes] = []
         self.most_at_once = 0
-        self._at_once = 0
+        self.at_once = 0
         self._answer = answer
         self._pause_s = pause_s
 
     async def call(self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Any = None) -> Any:
         self.asked.append(body)
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await asyncio.sleep(self._pause_s)
             answer = self._answer(body)
@@ -69,7 +72,7 @@ class FunctionModel:
                 self.complete.append(body)
             return answer
         finally:
-            self._at_once -= 1
+            self.at_once -= 1
 
     async def count_tokens(self, body: bytes) -> int | None:
         return None

@@ -11,6 +11,7 @@ from typing import Any
 from actors.cluster.sockets.addresses import SocketAddresses
 from actors.cluster.sockets.client import SocketConnection, SocketConnections
 from actors.cluster.sockets.server import SocketServer
+from tests.support.patience import PATIENCE_S
 
 NAME = "channel:j"
 
@@ -70,7 +71,7 @@ class Node:
 
     async def line(self, name: str = NAME) -> SocketConnection:
         """Return the connection to an actor, once it is found."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while (found := self.lines.to(name)) is None:
                 await self.background.done()
                 await asyncio.sleep(0)
@@ -92,6 +93,6 @@ async def a_node() -> AsyncIterator[Node]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.001)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from actors.routing.model_factory import ModelMaker, make_model
 from actors.runtime.inline import InlineRuntime
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -44,6 +46,16 @@ def virtually(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on virtual time: whenever its process stands still, no timer is late and none comes too early."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **named: P.kwargs) -> None:
+        virtually(test(*args, **named))
+
+    return run
 
 
 class VirtualRuntime(InlineRuntime):

@@ -15,6 +15,7 @@ from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport import aiohttp_transport
 from policies.failures.failure import Failure
 from tests.edge.support.scripted_http_server import Answer, Script, Scripted, scripted
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 CREDENTIAL = Credential(api_key=KEY)
@@ -71,6 +72,6 @@ def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
 async def failed(model: AnthropicModel, timeout_s: float = 5.0, output_tokens_max: int = 16) -> Failure:
     """Return the failure of one call that must fail soon."""
     call = model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
-    found = await asyncio.wait_for(call, 10)
+    found = await asyncio.wait_for(call, PATIENCE_S)
     assert isinstance(found, Failure)
     return found

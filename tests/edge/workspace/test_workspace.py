@@ -15,6 +15,7 @@ from actors.workspace import edits as editing
 from actors.workspace import folder_closed, folder_opened, folder_round
 from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import STORE, FolderRefused, tree_of
+from tests.support.patience import PATIENCE_S
 
 KEY = "job/1/tool-1"
 WRITE = {"do": "write", "path": "a.txt", "text": "new\n"}
@@ -273,7 +274,7 @@ def test_who_comes_to_a_folder_that_is_worked_on_waits_and_another_job_does_not_
         second.start()
         second.join(0.2)
         order.append("first is done")
-    second.join(20)
+    second.join(PATIENCE_S)
     assert order == ["first is done", 1]
 
 
@@ -328,7 +329,7 @@ def test_the_checks_own_file_cannot_be_changed_unless_the_user_says_so(folder):
 
 def test_a_check_that_a_crash_left_running_is_ended_before_anything_else(folder):
     number = opened(folder)["number"]
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as child:
         FolderSnapshots(folder).note_check(child.pid)
         round_(folder, number, WRITE)
-        assert child.wait(10) == -9
+        assert child.wait(PATIENCE_S) == -9
