@@ -36,7 +36,7 @@ class NameServer:
 
     def _ask(self, question: bytes) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-            asker.settimeout(0.3)
+            asker.settimeout(0.3 if self.silent else 30.0)
             asker.sendto(question, ("127.0.0.1", self.port))
             try:
                 return asker.recv(65_535)
