@@ -12,7 +12,6 @@ from actors.journal.journal import StateFolder, StoreError
 from tests.cli.cli_runner import started, until
 
 SIM = ("--model", "sim", "--sim", "error=0")
-SLOW, FAST = (("--sim", "error=0", "--sim", f"latency_ms={ms}") for ms in (30, 0))
 APPROVED = ("run", "toolloop", *SIM, "-p", "count=2", "-p", 'rules={"approve": ["record"]}', "--job", "mine")
 
 
@@ -25,15 +24,15 @@ def calls() -> int:
 
 @pytest.mark.long
 def test_killed_in_the_middle_it_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
-    command = ("run", "toolloop", *SIM, "-p", "count=60", "-p", "at_most=10")
+    command = ("run", "toolloop", *SIM, "--sim", "latency_ms=5", "-p", "count=60", "-p", "at_most=10")
     straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last
     for at, words in ((20, (*command, "--job", "mine")), (60, ("resume", "mine"))):
-        with started(*words, *SLOW) as child:
-            until(lambda at=at: calls() >= at)
+        with started(*words) as child:
+            until(lambda at=at: calls() >= at, 60)
             child.kill()
             child.wait()
         assert calls() < straight["paid_calls"], "it was to be killed in the middle"
-    done = cortex("resume", "mine", *FAST, "--json").last
+    done = cortex("resume", "mine", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert straight["answer"]["right"]
     assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 2  # one in flight at each kill
