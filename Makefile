@@ -54,7 +54,7 @@ e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus amtool=prometheus-alertmanager tmux=tmux
 	@.ci/apart $(VENV)-litellm $(PY) "litellm[proxy]>=1.108.7"
 	@LITELLM=$(VENV)-litellm $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" -o faulthandler_timeout=600 $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium buildah=buildah debootstrap=debootstrap

@@ -33,7 +33,7 @@ from policies.estimates.batching import BatchingPolicy
 
 bounds = session.bounds
 policy = BatchingPolicy(
-    gather_s=0.05, gather_max_s=0.3, settle_s=1.0, submit_timeout_s=3.0, poll_s=0.05, poll_max_s=0.3
+    gather_s=0.05, gather_max_s=0.3, settle_s=1.0, submit_timeout_s=30.0, poll_s=0.05, poll_max_s=0.3
 )
 session.bounds = lambda limits, **how: msgspec.structs.replace(bounds(limits, **how), batching=policy)
 from actors.cli import main
@@ -133,10 +133,10 @@ def test_batches_of_a_job_that_is_killed_at_every_step_are_made_and_paid_once(
                     os.kill(victim.pid, signal.SIGKILL)
 
             there.then = kill
-            out, err = child.communicate(timeout=60)
+            out, err = child.communicate(timeout=120)
             assert child.returncode == -signal.SIGKILL, (moment, out, err)
         there.then = lambda moment: None
-        done = subprocess.run(command, env=environment(**facts), capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, env=environment(**facts), capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         answered = there.server.provider.stats()["complete_answers"]
     last = json.loads(done.stdout.splitlines()[-1])

@@ -149,18 +149,20 @@ def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
         started("batch", "in.jsonl", "-o", "b.jsonl", *ways, "--job", "b") as two,
     ):
 
-        def waiting() -> list[dict[str, object]]:
-            found = [json.loads(cortex("status", job, "--json").out or "{}") for job in "ab"]
-            return found if all("over_budget" in str(each.get("waits")) for each in found) else []
+        rest: list[dict[str, object]] = []
 
-        until(lambda: _folder().journal_path("b").exists() and bool(waiting()))
-        before = waiting()
-        assert 0.017 < _spent(*before) <= 0.02
+        def waiting(more_than_usd: float) -> bool:
+            rest[:] = [json.loads(cortex("status", job, "--json").out or "{}") for job in "ab"]
+            return all("over_budget" in str(each.get("waits")) for each in rest) and _spent(*rest) > more_than_usd
+
+        until(lambda: _folder().journal_path("b").exists() and waiting(0.017))
+        before = list(rest)
+        assert _spent(*before) <= 0.02
         (day,) = _listed(cortex("budget", "--json"))
         assert day["spent_usd"] == pytest.approx(_spent(*before))
         cortex("budget", "team=search", "--max-cost-per-day", "0.04")
-        until(lambda: _spent(*waiting() or before) > 0.037)
-        after = waiting()
+        until(lambda: waiting(0.037))
+        after = list(rest)
         assert _spent(*after) <= 0.04
         assert all(_spent(now) > _spent(then) for now, then in zip(after, before, strict=True)), "one waits still"
         cortex("budget", "team=search", "--max-cost-per-day", "9")

@@ -56,7 +56,7 @@ def test_a_job_that_nobody_runs(cortex):
 
 
 def test_a_job_that_runs_in_another_process(cortex):
-    requests(Path("in.jsonl"), 40)
+    requests(Path("in.jsonl"), 400)
     slow = ("--concurrency", 2, "--sim", "latency_ms=200", "--sim", "latency_spread=0")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow, "--json") as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
@@ -65,7 +65,7 @@ def test_a_job_that_runs_in_another_process(cortex):
     assert done.code == 0
     assert f"cancelled by {getpass.getuser()}" in done.err
     assert (theirs.code, theirs.last["outcome"], theirs.last["resume"]) == (1, "cancelled", None)
-    assert len(kinds(Path("out.jsonl"))) == 40
+    assert len(kinds(Path("out.jsonl"))) == 400
     assert "canceled" in kinds(Path("out.jsonl")).values()
     assert not waits(StateFolder(os.environ["CORTEX_STATE"]), "mine")
 
@@ -79,7 +79,7 @@ def test_a_job_that_is_complete(cortex):
 
 
 def test_a_run_that_does_not_answer(cortex, monkeypatch):
-    requests(Path("in.jsonl"), 40)
+    requests(Path("in.jsonl"), 400)
     monkeypatch.setattr(steer, "OBEDIENCE_S", 0.3)
     slow = ("--concurrency", 2, "--sim", "latency_ms=200")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow) as child:

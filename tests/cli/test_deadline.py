@@ -10,7 +10,8 @@ import pytest
 from actors.monitoring.deadline_monitor import DeadlineMonitor, risk_words
 from tests.cli.cli_runner import each_once, ended, requests, started, until
 
-COUNT = 80
+COUNT = 800
+"""Rows that take 80 s by two: more than any deadline here leaves."""
 SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=200", "--sim", "latency_spread=0")
 
 
@@ -20,27 +21,30 @@ def _command(*more: object) -> tuple[object, ...]:
 
 
 def test_at_risk_is_said_at_once_and_at_the_deadline_the_job_comes_to_rest(cortex):
-    with started(*_command("--deadline", "+5s")) as child:
+    with started(*_command("--deadline", "+30s")) as child:
         until(lambda: '"deadline_at_risk":true' in cortex("status", "mine", "--json").out)
         status = cortex("status", "mine", "--json").last
         assert status["projected_end_s"] > status["deadline_at_s"]
         assert "at risk: ends 20" in cortex("status", "mine").out
+        assert cortex("set", "mine", "--deadline", "+2s").code == 0
         done = ended(child)
     assert (done.code, done.last["outcome"]) == (3, "partial")
     assert "is at risk: at its rate of late the job ends 20" in done.err
     assert "deadline: 20" in done.err and "has passed" in done.err
     assert done.last["attempts"] == done.last["paid_calls"], "what was under way came home, nothing new was begun"
-    assert 4 < done.last["elapsed_s"] < 6.5
-    assert cortex("status", "mine", "--json").last["deadline_at_risk"] is None, "nobody runs it"
+    status = cortex("status", "mine", "--json").last
+    assert status["deadline_at_risk"] is None, "nobody runs it"
+    assert status["ended_at_s"] >= status["deadline_at_s"]
+    assert done.last["attempts"] <= 2 * (1 + (status["deadline_at_s"] - status["began_at_s"]) / 0.2), "two at once until then"
     assert cortex("resume", "mine", "--deadline", "+1h", "--sim", "latency_ms=0", "--concurrency", 50).code == 0
     each_once(Path("out.jsonl"), COUNT)
 
 
 @pytest.mark.long
 def test_a_deadline_that_is_moved_away_is_at_risk_no_more(cortex):
-    with started(*_command("--deadline", "+6s")) as child:
+    with started(*_command("--deadline", "+30s")) as child:
         until(lambda: '"deadline_at_risk":true' in cortex("status", "mine", "--json").out)
-        assert cortex("set", "mine", "--deadline", "+2h", "--concurrency", 4).code == 0
+        assert cortex("set", "mine", "--deadline", "+2h", "--concurrency", 20).code == 0
         until(lambda: '"deadline_at_risk":false' in cortex("status", "mine", "--json").out or child.poll() is not None)
         done = ended(child)
     assert done.code == 0

@@ -88,14 +88,14 @@ def test_a_flow_killed_three_times_ends_with_the_same_answer_and_pays_for_nothin
     _killed_after(100, *command, "--job", "mine")
     _killed_after(200, "resume", "mine")
     _killed_after(300, "resume", "mine")
-    done = cortex("resume", "mine", "--json").last
+    done = cortex("resume", "mine", "--sim", "error=0", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 3  # one in flight at each kill
 
 
 def _killed_after(calls: int, *command: str) -> None:
-    with started(*command) as child:
-        until(lambda: _calls() >= calls, 60)
+    with started(*command, "--sim", "error=0", "--sim", "latency_ms=5") as child:
+        until(lambda: _calls() >= calls)
         child.kill()
         child.wait()
     assert _calls() < STEPS, "it was to be killed in the middle"
@@ -188,17 +188,17 @@ def test_on_a_terminal_the_live_bar_does_not_draw_over_the_debugger(monkeypatch)
     ours, theirs = pty.openpty()
     with started("run", "flows.py:stops", *SIM, stdin=theirs, stdout=theirs, stderr=theirs) as child:
         os.close(theirs)
-        seen, until_s = b"", time.monotonic() + 20
-        while b"(Pdb) " not in seen and time.monotonic() < until_s and select.select([ours], [], [], 20.0)[0]:
+        seen, until_s = b"", time.monotonic() + 120
+        while b"(Pdb) " not in seen and time.monotonic() < until_s and select.select([ours], [], [], 120.0)[0]:
             seen += os.read(ours, 4_096)
         assert b"-> return said" in seen and seen.endswith(b"(Pdb) "), seen[-2_000:]
         more, _, _ = select.select([ours], [], [], 1.0)
         assert not more, f"it drew over the prompt: {os.read(ours, 4_096)!r}"
         os.write(ours, b"c\n")
         with contextlib.suppress(OSError):  # the other end is gone
-            while select.select([ours], [], [], 20.0)[0] and os.read(ours, 4_096):
+            while select.select([ours], [], [], 120.0)[0] and os.read(ours, 4_096):
                 pass
-        assert child.wait(20) == 0
+        assert child.wait(120) == 0
     os.close(ours)
 
 
@@ -210,7 +210,18 @@ def test_help_tells_what_a_flow_takes(cortex):
 
 
 LOGS = """
+import time
+from pathlib import Path
+
 import cortex
+
+@cortex.tool
+def held():
+    for _ in range(1_000):
+        if Path("seen").exists():
+            return True
+        time.sleep(0.05)
+    return False
 
 @cortex.flow
 async def below(ctx):
@@ -221,7 +232,7 @@ async def below(ctx):
 async def talks(ctx):
     ctx.log("begins with", 2)
     said = await ctx.run(below())
-    await ctx.sleep(1.2)
+    await ctx.run(held)
     ctx.log("[bold]after that[/bold]")
     await ctx.wait("more")
     ctx.log("and goes on\\nas it did")
@@ -238,6 +249,7 @@ def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
         assert lines[0].startswith("cortex: job mine, model sim")
         assert lines[1] == "cortex: mine: begins with 2\n"
         assert child.poll() is None, "it was to be shown while it runs"
+        Path("seen").touch()
         rest = err.read().splitlines()
         child.wait(60)
         assert rest[:2] == ["cortex: mine: mine~2: is asked", "cortex: mine: [bold]after that[/bold]"]

@@ -28,7 +28,7 @@ COUNT = 120
 
 def _get(url: str, changes: dict[str, Any] | None = None) -> Any:
     body = None if changes is None else json.dumps(changes).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5) as got:
+    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as got:
         return json.loads(got.read())
 
 
@@ -48,7 +48,7 @@ def _nowhere(folder: Path, mounted: Path) -> None:
 
 @pytest.fixture
 def provider():
-    setting = [f"keys={OLD}", "latency_ms=40", "latency_spread=0"]
+    setting = [f"keys={OLD}", "latency_ms=200", "latency_spread=0"]
     with started("simulate", "--port", 0, *(each for one in setting for each in ("-s", one))) as server:
         assert server.stdout is not None
         yield server.stdout.readline().split()[-1]
@@ -80,6 +80,7 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
         assert refused["worked"] < COUNT
         fresh = tmp_path / "fresh"
         fresh.write_text(NEW)
+        _get(f"{provider}/_sim/settings", {"latency_ms": 20})
         os.replace(fresh, mounted)
         done = ended(child, 30)  # before the cortex would have probed by itself
     last = done.last
@@ -106,8 +107,8 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(corte
         until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4, 60)
         (tmp_path / "next").symlink_to(tmp_path / "two")
         os.replace(tmp_path / "next", mounted)
-        _get(f"{provider}/_sim/settings", {"keys": [NEW]})
-        done = ended(child, 60)
+        _get(f"{provider}/_sim/settings", {"keys": [NEW], "latency_ms": 20})
+        done = ended(child)
     last, stats = done.last, _get(f"{provider}/_sim/stats")
     assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (0, "complete", COUNT, 0), done
     assert (stats["complete_answers"], last["paid_calls"], last["attempts"], last["failures"]) == (

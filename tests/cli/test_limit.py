@@ -20,7 +20,7 @@ from actors.limits import forgotten, overrides
 from cortex.scheduler.pools import learned_in
 from cortex.state import events
 from policies.limits.limit import PoolCaps
-from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
+from tests.cli.cli_runner import PATIENCE_S, each_once, ended, environment, requests, started, until
 
 SIM = ("--model", "sim")
 
@@ -95,7 +95,7 @@ def test_what_was_learned_is_listed_told_by_status_and_forgotten(cortex):
             )  # fmt: skip
             until(lambda: any(not learned_in(each.memo) for each in _granted("mine")[epoch:] if each.memo))
             child.send_signal(signal.SIGINT)
-            assert child.wait(30) in (0, 130)
+            assert child.wait(PATIENCE_S) in (0, 130)
         assert cortex("limit", url, "--forget").code == 0
         assert "learned" not in cortex("limit").out
         again = [*command[:-4], "--base-url", url, "--model", "m"]
@@ -105,7 +105,7 @@ def test_what_was_learned_is_listed_told_by_status_and_forgotten(cortex):
             first = next(each for each in _granted("mine")[began:] if each.memo)
             assert learned_in(first.memo) == (), "the job that is resumed begins anew"
             child.send_signal(signal.SIGINT)
-            child.wait(30)
+            child.wait(PATIENCE_S)
 
 
 def test_what_is_asked_of_forget_alone(cortex):
@@ -304,7 +304,7 @@ def _granted(job: str) -> list[events.PermitsGranted]:
 
 
 def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
-    requests(Path("in.jsonl"), 1_200)
+    requests(Path("in.jsonl"), 2_000)
     slow = (*SIM, "--sim", "latency_ms=300", "--sim", "latency_spread=0")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *slow) as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
@@ -316,7 +316,7 @@ def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
         assert cortex("limit", "sim", "--clear").code == 0
         until(lambda: _granted("mine")[-1].permits > 3)
         assert ended(child).code == 0
-    each_once(Path("out.jsonl"), 1_200)
+    each_once(Path("out.jsonl"), 2_000)
     assert cortex("limit", "sim", "--concurrency", 2).code == 0
     requests(Path("two.jsonl"), 10)
     assert cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM, "--fresh").code == 0

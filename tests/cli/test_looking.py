@@ -13,7 +13,7 @@ import msgspec
 from actors.cli.jobs.rendering import least_and_most
 from actors.journal.journal import StateFolder
 from actors.programs.loader import find
-from tests.cli.cli_runner import FIELDS, each_once, requests, started
+from tests.cli.cli_runner import FIELDS, PATIENCE_S, each_once, requests, started
 from tests.support.journal_surgery import as_if_killed
 
 
@@ -112,7 +112,7 @@ def test_whoever_stops_reading_a_listing_has_what_they_wanted(cortex):
         os.close(read)
         try:
             with started(*arguments, stdout=written) as child:
-                assert child.wait(30) == 0, arguments
+                assert child.wait(PATIENCE_S) == 0, arguments
                 assert child.stderr.read().count("Traceback") == 0
         finally:
             os.close(written)

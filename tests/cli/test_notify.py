@@ -134,7 +134,8 @@ def test_what_is_no_url_is_one_line_that_does_not_show_it(cortex, url):
     assert SECRET not in done.err and not Path("a.jsonl").exists()
 
 
-def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
+def test_one_that_refuses_or_hangs_holds_up_nothing(cortex, monkeypatch):
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 100.0)
     requests(Path("in.jsonl"), 30)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -142,7 +143,7 @@ def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
         port = deaf.getsockname()[1]
         began_s = time.monotonic()
         done = cortex("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--notify", f"http://127.0.0.1:{port}/{SECRET}")
-        assert done.code == 0 and time.monotonic() - began_s < webhooks.CLOSE_S + 8
+        assert done.code == 0 and time.monotonic() - began_s < 60
         _nowhere(done)
     done = cortex("batch", "in.jsonl", "-o", "b.jsonl", *PRICED, "--notify", f"http://127.0.0.1:{port}/{SECRET}")
     assert done.code == 0
@@ -155,7 +156,7 @@ def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
         post = webhooks.WebhookThread(url, done.append, tries_s=(0.01, 0.01))
         post.put("a", b'{"text": "a"}')
         post.put("b", b'{"text": "b"}')
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + 60
         while len(done) < 2 and time.monotonic() < until_s:
             time.sleep(0.01)
         post.close()

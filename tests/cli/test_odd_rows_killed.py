@@ -40,7 +40,7 @@ def _killed(folder: Path, command: tuple[Any, ...], when: Callable[[], bool]) ->
     """Kill a command as soon as ``when``. The command must not have ended before."""
     with started(*command, cwd=folder, env=environment(CORTEX_STATE=str(folder / "state"))) as child:
         while not when():
-            assert child.poll() is None, child.communicate()
+            assert child.poll() is None or when(), child.communicate()
             time.sleep(0.01)
         child.kill()
 

@@ -23,7 +23,7 @@ from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
 
 COUNT = 20
-SLOW = ("--sim", "latency_ms=300", "--sim", "latency_spread=0", "--concurrency", 2)
+SLOW = ("--sim", "latency_ms=1000", "--sim", "latency_spread=0", "--concurrency", 2)
 FAST = ("--sim", "latency_ms=0", "--sim", "latency_spread=0")
 OURS = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--accept-partial", "--json")
 CAPPED = (*OURS, "--price", "input=1,output=1", "--max-job-tokens", 400)
@@ -107,15 +107,19 @@ def test_the_second_copies_what_came_of_the_first(cortex, other):
     each_once(Path("copy.jsonl"), COUNT)
 
 
-def test_the_second_goes_on_where_the_first_was_killed(cortex):
+def test_the_second_goes_on_where_the_first_was_killed(cortex, monkeypatch):
     requests(Path("in.jsonl"), COUNT)
     with started(*OURS, *SLOW) as first:
         until(_some_results)
-        killing = threading.Timer(0.3, os.kill, (first.pid, signal.SIGKILL))
-        killing.start()
+
+        def killed(seconds: float) -> None:
+            """Kill the first as soon as the second waits for it."""
+            first.kill()
+            time.sleep(0.01)
+
+        monkeypatch.setattr("actors.cli.run.wait_for_job.time", SimpleNamespace(sleep=killed))
         second = cortex(*OURS, *FAST, "--wait")
-        killing.join()
-        ended(first)
+        assert ended(first).code == -signal.SIGKILL
     assert "the other run of job mine was interrupted: continuing" in second.said()
     assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
     each_once(Path("out.jsonl"), COUNT)

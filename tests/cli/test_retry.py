@@ -14,7 +14,8 @@ from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import each_once, keys, kinds, requests, started, until
 
 COUNT = 24
-FAILING = ("--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.2s")
+FAILING = ("--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.5s")
+"""Time enough for what does not hang, though the process stands still for a moment."""
 WELL = ("--sim", "hang=0", "--goal-timeout", "none")
 
 
@@ -69,7 +70,7 @@ def test_the_same_command_and_resume_go_on_with_nothing(cortex):
 @pytest.mark.parametrize("more", [(), ("--ordered",)])
 def test_killed_in_the_middle_the_retry_is_resumed_without_its_input(cortex, more):
     failed = _failed(cortex, *more)
-    slow = ("--sim", "hang=0", "--goal-timeout", "none", "--sim", "latency_ms=300", "--sim", "latency_spread=0")
+    slow = ("--sim", "hang=0", "--goal-timeout", "none", "--sim", "latency_ms=1000", "--sim", "latency_spread=0")
     with started("retry", "mine", *slow, "--concurrency", 1) as child:
         until(lambda: _state().edition == 1 and _state().tally.succeeded > COUNT - failed)
         child.kill()
@@ -85,7 +86,7 @@ def test_killed_in_the_middle_the_retry_is_resumed_without_its_input(cortex, mor
 def test_killed_in_the_middle_the_same_command_goes_on_with_another_model(cortex):
     """The rows that are asked again ask another model; the job's own command names the one before."""
     failed = _failed(cortex)
-    ours = ("--sim", "hang=0", "--goal-timeout", "none", "--sim", "latency_ms=300", "--sim", "latency_spread=0")
+    ours = ("--sim", "hang=0", "--goal-timeout", "none", "--sim", "latency_ms=1000", "--sim", "latency_spread=0")
     with started("retry", "mine", *ours, "--concurrency", 1, "--max-output-tokens", 5) as child:
         until(lambda: _state().edition == 1 and _state().tally.succeeded > COUNT - failed)
         child.kill()

@@ -99,7 +99,7 @@ def test_a_cancelled_retry_keeps_all_that_was_known(cortex: Any, more: tuple[str
 
 def test_a_killed_retry_lists_and_counts_what_was_known(cortex: Any) -> None:
     before = _cut(cortex)
-    slow = ("--sim", "error=0", "--sim", "latency_ms=300", "--sim", "latency_spread=0")
+    slow = ("--sim", "error=0", "--sim", "latency_ms=1000", "--sim", "latency_spread=0")
     with started(*RETRY, *slow) as child:
         until(lambda: _state().edition == 1 and len(_state().withdrawn) < COUNT)
         child.kill()

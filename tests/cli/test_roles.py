@@ -61,11 +61,14 @@ class Far:
 
     def __init__(self) -> None:
         self.url = ""
+        self.pause_s = 0.0
+        """Seconds before each answer."""
         self.asked: list[tuple[str, str]] = []
         self.bad: dict[str, list[Any]] = {}
         """By model: how it answers instead, each once, the last for ever; None: as it should."""
 
-    def answer(self, asked: Asked) -> Any:
+    async def answer(self, asked: Asked) -> Any:
+        await asyncio.sleep(self.pause_s)
         body = asked.json
         text = body["messages"][0]["content"]
         self.asked.append((body["model"], text))
@@ -257,11 +260,13 @@ def test_while_a_role_is_throttled_the_rest_goes_on(cortex, far):
 @pytest.mark.long
 def test_killed_three_times_with_two_models_it_ends_with_the_same_answer(cortex, far):
     straight = cortex(*run(far, "chain"), "--job", "straight", "--state", "other", "--json").last
+    far.pause_s = 0.02
     for calls, command in ((60, run(far, "chain")), (150, ("resume", "mine")), (250, ("resume", "mine"))):
         with started(*command, env=environment(ANTHROPIC_API_KEY="sk-test")) as child:
-            until(lambda calls=calls: _calls() >= calls, 60)
+            until(lambda calls=calls: _calls() >= calls)
             child.kill()
     assert _calls() < 400, "it was to be killed in the middle"
+    far.pause_s = 0.0
     done = cortex("resume", "mine", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert done["paid_calls"] <= straight["paid_calls"] + 3

@@ -35,7 +35,7 @@ def shell(line: str, folder: Path, code: int = 0) -> tuple[list[str], subprocess
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     command = ["sh", "-c", line.replace("/srv/labels", str(folder))]
-    done = subprocess.run(command, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=120, check=False)
     assert (folder / "words.folder").read_text() == f"{folder}\n", line
     return (folder / "words").read_text().split(), done
 
@@ -106,12 +106,12 @@ def test_the_units_are_what_systemd_takes(tmp_path):
         if name.endswith(".timer"):
             assert name.replace(".timer", ".service") in UNITS
             (when,) = re.findall(r"^OnCalendar=(.*)$", text, re.MULTILINE)
-            subprocess.run([analyze, "calendar", when], check=True, capture_output=True, timeout=30)
+            subprocess.run([analyze, "calendar", when], check=True, capture_output=True, timeout=120)
     assert len(UNITS) == 4
 
     def said() -> str:
         units = [str(tmp_path / name) for name in UNITS]
-        done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=120, check=False)
         return done.stdout + done.stderr
 
     assert said() == ""

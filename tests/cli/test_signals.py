@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_runner import ROOT, each_once, ended, environment, keys, requests, started, until
+from tests.cli.cli_runner import PATIENCE_S, ROOT, each_once, ended, environment, keys, requests, started, until
 
-COUNT = 60
+COUNT = 300
+"""Rows that take eleven seconds: whoever looks at a job, and waits for a processor, finds it at work."""
 SLOW = ("--model", "sim", "--concurrency", 4, "--sim", "latency_ms=150", "--sim", "latency_spread=0")
 FAST = ("--sim", "latency_ms=0")
 
@@ -39,7 +40,7 @@ def test_one_signal_drains_and_says_how_to_go_on(cortex, number, code):
     assert last["rows_succeeded"] == sum(keys(Path("out.jsonl")).values()) < COUNT
     assert last["attempts"] == last["paid_calls"] == last["rows_succeeded"]  # what was in flight was finished
     lines = done.said()
-    assert "draining" in lines[1]
+    assert any("draining" in line for line in lines[1:-1])
     assert lines[-1] == "to go on: cortex resume mine"
     rest = cortex("resume", "mine", *FAST, "--json")
     assert (rest.code, rest.last["paid_calls"]) == (0, COUNT)
@@ -50,7 +51,7 @@ def test_a_lost_terminal_drains_though_it_sends_two_signals(cortex):
     with started(*_batch(), "--sim", "latency_ms=600") as child:
         assert child.stderr is not None
         child.stderr.readline()
-        until(lambda: cortex("status", "mine", "--json").last["attempts"] == 4)
+        until(lambda: cortex("status", "mine", "--json").last["attempts"] >= 4)
         child.send_signal(signal.SIGHUP)  # the shell's
         assert "draining" in child.stderr.readline()
         child.send_signal(signal.SIGHUP)  # the kernel's
@@ -70,7 +71,7 @@ def test_nohup_keeps_the_job_running(cortex):
     with child:
         until(_some_results)
         child.send_signal(signal.SIGHUP)
-        assert "draining" not in child.communicate(timeout=30)[1]
+        assert "draining" not in child.communicate(timeout=PATIENCE_S)[1]
     assert child.returncode == 0
     each_once(Path("out.jsonl"), COUNT)
 
@@ -84,7 +85,7 @@ def test_two_signals_stop_at_once(cortex):
         child.send_signal(signal.SIGINT)
         assert "draining" in child.stderr.readline()
         child.send_signal(signal.SIGINT)
-        done = ended(child, 10.0)
+        done = ended(child, 45.0)  # before a reply comes
     assert done.code == 130
     assert done.said()[-1] == "to go on: cortex resume mine"
     assert cortex("resume", "mine", *FAST).code == 0
@@ -104,7 +105,7 @@ def test_a_signal_before_anything_was_sent(cortex, number, code):
 
 
 def test_after_a_kill_the_same_command_goes_on(cortex):
-    command = _batch()
+    command = (*_batch(), "--sim", "latency_ms=60")
     with started(*command) as child:
         until(_some_results)
         child.kill()

@@ -24,7 +24,8 @@ from cortex.state.state import State
 from cortex.values.limits import Limits
 from tests.cli.cli_runner import each_once, ended, keys, requests, started, until
 
-COUNT = 60
+COUNT = 240
+"""Rows that take eighteen seconds by two: whoever steers a job, and waits for a processor, finds it at work."""
 SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=150", "--sim", "latency_spread=0")
 FAST = ("--sim", "latency_ms=0")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.cli_runner import request, requests, started, until
+from tests.cli.cli_runner import PATIENCE_S, request, requests, started, until
 
 MARK = "marmalade"
 
@@ -101,7 +101,7 @@ def test_rm_takes_a_job_with_all_that_is_its(cortex):
 
 
 def test_a_job_that_runs_is_left_alone(cortex):
-    requests(Path("in.jsonl"), 40)
+    requests(Path("in.jsonl"), 400)
     slow = ("--sim", "latency_ms=200", "--concurrency", 2)
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow) as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
@@ -159,7 +159,7 @@ def test_forgotten_prompts_and_replies_are_off_the_disk_and_figures_stay(cortex,
     )
     if stdin:  # what came that way was kept
         with Path("mine.jsonl").open() as rows, started(*command, "--max-job-tokens", 5_000, stdin=rows) as child:
-            child.wait(30)
+            child.wait(PATIENCE_S)
         assert child.returncode == 3
     else:
         assert cortex(*command).code == 0

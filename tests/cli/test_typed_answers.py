@@ -17,7 +17,10 @@ import pydantic
 import pytest
 
 import cortex as public
+from actors.history.catalog import last_state
+from actors.journal.journal import StateFolder, StoreError
 from actors.routing.routes import SetupError
+from tests.cli.cli_runner import environment, started, until
 from tests.cli.table_files import ASK, SIM, table
 
 SHAPES = """
@@ -192,18 +195,24 @@ def _forget() -> None:
 
 def test_a_job_that_was_killed_goes_on_with_its_type(cortex: Any) -> None:
     _shapes()
-    slow = ("--model", "sim", "--sim", "latency_ms=300", "--concurrency", "1")
+    slow = ("--model", "sim", "--sim", "latency_ms=1000", "--concurrency", "1")
     ask = ("batch", "t.csv", *ASK, *slow, "--schema", "shapes.py:Odd", "-o", "o.csv", "--job", "j")
-    command = [sys.executable, "-m", "actors.cli", *ask]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE)
-    with pytest.raises(subprocess.TimeoutExpired):
-        running.wait(1.5)
-    running.kill()
-    running.communicate()
-    done = subprocess.run([sys.executable, "-m", "actors.cli", "resume", "j"], capture_output=True, text=True, check=False)
+    with started(*ask) as running:
+        until(lambda: _calls() > 0)
+        assert running.poll() is None
+        running.kill()
+    command = [sys.executable, "-m", "actors.cli", "resume", "j", "--sim", "latency_ms=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1, done.stderr
     assert {row["error"] for row in _rows("o.csv")} == {"malformed: Value error, n must be odd - at `$.n`"}
     assert len(_rows("o.csv")) == 3
+
+
+def _calls() -> int:
+    try:
+        return last_state(StateFolder(os.environ["CORTEX_STATE"]), "j").tally.calls
+    except StoreError:
+        return 0
 
 
 def test_the_one_object_of_an_answer_in_words_is_taken() -> None:

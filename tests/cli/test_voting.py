@@ -63,9 +63,9 @@ def test_towers_killed_twice_come_to_the_same_end(cortex):
         "towers",
         "--json",
     )
-    run = (*run, "--sim", "error=0.05", "--sim", "latency_ms=3")
+    run = (*run, "--sim", "error=0.05", "--sim", "latency_ms=12")
     moves = Path("moves.jsonl")
-    for some in (1, 40):
+    for some in (1, 10):
         with started(*run) as child:
             until(lambda some=some: moves.exists() and moves.read_text().count("\n") >= some)
             child.kill()
@@ -92,7 +92,7 @@ def test_judgements_killed_in_the_middle_come_to_the_same_end(cortex):
         "--model",
         "sim",
     )
-    run = (*run, "--sim", "error=0.02", "--sim", "latency_ms=20", "-o", "labels.jsonl", "--job", "labels", "--json")
+    run = (*run, "--sim", "error=0.02", "--sim", "latency_ms=80", "-o", "labels.jsonl", "--job", "labels", "--json")
     labels = Path("labels.jsonl")
     with started(*run) as child:
         until(lambda: labels.exists() and labels.read_text().count("\n") >= 1)

@@ -111,24 +111,48 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
             f"--temp-dir={folder}", "--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_port()}",
         ]  # fmt: skip
         log = Path(folder) / "start.log"
+        env = environment(**{**WATCHFUL, **_OPEN, **_FORKS, **environ})
+        deadline_s = time.monotonic() + PATIENCE_S
+        with contextlib.ExitStack() as starts:
+            while True:
+                start = starts.enter_context(contextlib.closing(_Start(command, env, log)))
+                if start.is_up(deadline_s):
+                    break
+                start.close()
+            yield start.pid, Path(folder)
+
+
+class _Start:
+    """Start of a Ray node. Ray gives up a node whose agents need more than 15 s to come up (``NodeManager``,
+    `WaitForDashboardAgentPorts`, Ray 2.60), as they do at times on a busy machine: then it is started once more."""
+
+    def __init__(self, command: list[str], env: dict[str, str], log: Path) -> None:
+        self._log = log
         with log.open("wb") as out:
-            env = environment(**{**WATCHFUL, **_OPEN, **_FORKS, **environ})
-            head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
-        try:
-            deadline_s = time.monotonic() + PATIENCE_S
-            while "Ray runtime started" not in log.read_text():
-                assert head.poll() is None, log.read_text()
-                assert time.monotonic() < deadline_s, log.read_text()
-                time.sleep(0.1)
-            yield head.pid, Path(folder)
-        finally:
-            processes = below(head.pid)
-            head.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                head.wait(2)
-            head.kill()
-            head.wait()
-            end_processes(processes, mark="", grace_s=0)
+            self._head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=log.parent)
+        self.pid = self._head.pid
+        self._seen: set[tuple[int, str]] = set()
+
+    def is_up(self, deadline_s: float) -> bool:
+        """Wait until the node is there; false if Ray gave it up. Fails where it ended for another reason."""
+        while "Ray runtime started" not in self._log.read_text():
+            assert time.monotonic() < deadline_s, self._log.read_text()
+            if self._head.poll() is not None:
+                assert "timed out during startup" in self._log.read_text(), self._log.read_text()
+                return False
+            self._seen.update(below(self.pid))  # once it has ended, nothing tells what it has left behind
+            time.sleep(0.2)
+        return True
+
+    def close(self) -> None:
+        """End all of its processes."""
+        self._seen.update(below(self.pid))
+        self._head.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._head.wait(2)
+        self._head.kill()
+        self._head.wait()
+        end_processes(tuple(self._seen), mark="", grace_s=0)
 
 
 class Provider:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterable
@@ -19,7 +20,9 @@ from tests.edge.support.scripted_http_server import MESSAGE, Answer, http
 
 ROWS = 300
 SLOWLY = ("--concurrency", "10", "--json", "--verbose")
-"""Options of a job that takes six seconds: it runs while its processes are looked at."""
+SLOW_MS, QUICK_MS = 2_000.0, 20.0
+"""Latency of the answers until the processes were looked at, which takes less than the minute that the job would, and of
+those after it."""
 
 
 def _holders(pids: Iterable[int], key: str = KEY) -> list[str]:
@@ -40,15 +43,16 @@ def _files(*folders: Path) -> list[str]:
     """Files that hold the key; sockets and what vanishes meanwhile are passed over."""
     found = []
     read = 0
-    for folder in folders:
-        for path in folder.rglob("*"):
-            try:
-                text = path.read_bytes() if path.is_file() else b""
-            except OSError:
-                continue
-            read += len(text)
-            if KEY.encode() in text:
-                found.append(str(path))
+    for place in folders:
+        for folder, _, names in os.walk(place):  # `Path.rglob` fails where a folder vanishes meanwhile
+            for path in (Path(folder, name) for name in names):
+                try:
+                    text = path.read_bytes() if path.is_file() else b""
+                except OSError:
+                    continue
+                read += len(text)
+                if KEY.encode() in text:
+                    found.append(str(path))
     assert read > 100_000, "there was nothing to look at"
     return found
 
@@ -81,15 +85,16 @@ async def _running(provider: Provider, driver: subprocess.Popen[str], ends: bool
 @pytest.mark.long
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: Path, refused: bool) -> None:
-    provider = Provider(latency_ms=200.0, keys=("another",) if refused else ())
+    provider = Provider(latency_ms=SLOW_MS, keys=("another",) if refused else ())
     commands = Commands(folder, provider.url, head.address)
     write_rows(folder / "in.jsonl", ROWS, f"k{refused}")
     driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", f"keys-{refused}", *SLOWLY)
     try:
         await _running(provider, driver, ends=refused)
         assert _holders(pid for pid, _ in below(head.pid)) == []
+        provider.set(latency_ms=QUICK_MS)
         text, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == (3 if refused else 0), text
+        assert driver.returncode == (3 if refused else 0), f"{text}\n{head.logs()}"
         assert KEY not in text
         assert _files(folder, head.folder, commands.temporary) == []
         assert KEY not in _tables()
@@ -104,7 +109,7 @@ async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
 ) -> None:
     """Every branch is refused once, reads the file for itself, and goes on: no attempt fails and nothing pauses."""
     renewed = KEY[::-1]
-    provider = Provider(latency_ms=200.0, latency_spread=0.0, keys=(KEY,))
+    provider = Provider(latency_ms=SLOW_MS, latency_spread=0.0, keys=(KEY,))
     commands = Commands(folder, provider.url, head.address)
     write_rows(folder / "in.jsonl", ROWS, "renewed")
     (folder / "key").write_text(KEY)
@@ -114,7 +119,7 @@ async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
         await _running(provider, driver)
         (folder / "next").write_text(renewed)
         (folder / "next").replace(folder / "key")
-        provider.set(keys=[renewed])
+        provider.set(keys=[renewed], latency_ms=QUICK_MS)
         text, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, text
         last = json.loads(text.splitlines()[-1])
@@ -131,7 +136,7 @@ async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
 @pytest.mark.long
 async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     """Its processes are started by one that has the key in its environment."""
-    provider = Provider(latency_ms=200.0)
+    provider = Provider(latency_ms=SLOW_MS)
     commands = Commands(folder, provider.url, "local")
     write_rows(folder / "in.jsonl", ROWS, "p")
     driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *SLOWLY)
@@ -142,6 +147,7 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
         assert _holders([driver.pid]), "the user's own process has it: else this test sees nothing"
         assert _holders(processes) == []
         assert _files(folder, commands.temporary) == []
+        provider.set(latency_ms=QUICK_MS)
         text, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, text
         assert KEY not in text
@@ -161,8 +167,10 @@ async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(
         monkeypatch.setenv(name, value)
     write_rows(folder / "in.jsonl", ROWS, "aws")
 
+    latency_ms = SLOW_MS
+
     async def slowly() -> Answer:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(latency_ms / 1_000)
         return http(MESSAGE)
 
     with cloud_server.served(lambda _: slowly()) as server:
@@ -179,6 +187,7 @@ async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(
             assert len(processes) > 5
             assert _holders([driver.pid], secret), "the user's own process has it: else this test sees nothing"
             assert _holders(processes, secret) == []
+            latency_ms = QUICK_MS
             text, _ = await asyncio.to_thread(driver.communicate)
         finally:
             commands.close()

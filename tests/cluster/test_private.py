@@ -32,7 +32,7 @@ async def second():
     await asyncio.to_thread(one.join)
     for _ in range(5):
         await asyncio.sleep(0.1)
-        _, pid = await asyncio.wait_for(runtime.peer("branch:0").ask("hello"), 10)
+        _, pid = await asyncio.wait_for(runtime.peer("branch:0").ask("hello"), 100)
     nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (int(pid), 0)]
     print(sorted(await runtime.names("")), nice[0] - nice[1], flush=True)
     await runtime.close()
@@ -117,7 +117,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(folder: Path, cluster: st
     write_rows(folder / "in.jsonl", 3, "x")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl")
-        text, _ = driver.communicate(timeout=30)
+        text, _ = driver.communicate(timeout=PATIENCE_S)
     finally:
         commands.close()
     assert driver.returncode == 2

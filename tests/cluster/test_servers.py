@@ -26,7 +26,7 @@ def servers() -> Iterator[list[Provider]]:
         yield [stack.enter_context(closing(Provider(seed=seed, **settings))) for seed in (1, 2, 3)]
 
 
-def until(true: Callable[[], bool], command: subprocess.Popen[str], timeout_s: float = 90.0) -> None:
+def until(true: Callable[[], bool], command: subprocess.Popen[str], timeout_s: float = PATIENCE_S) -> None:
     """Wait until something is so, while the job's command runs: a job that is over proves nothing."""
     end_s = time.monotonic() + timeout_s
     while not true():

@@ -25,7 +25,7 @@ async def _rate(provider: Provider, over_s: float) -> float:
     return float(provider.stats()["complete_answers"] - before) / (time.monotonic() - began_s)
 
 
-async def _until(done: object, what: str, within_s: float = 90.0) -> None:
+async def _until(done: object, what: str, within_s: float = PATIENCE_S) -> None:
     deadline_s = time.monotonic() + within_s
     while not done():  # type: ignore[operator]
         assert time.monotonic() < deadline_s, what
@@ -58,7 +58,7 @@ async def test_the_earlier_rate_is_back_after_a_storm_and_a_second_job_has_its_p
         while not rates or rates[-1] < 0.9 * before:
             rates.append(await _rate(provider, WINDOW_S))
             assert time.monotonic() - ended_s <= BACK_S + WINDOW_S, f"{before:.1f} a second before the storm, then {rates}"
-        text, _ = await asyncio.wait_for(asyncio.to_thread(second.communicate), 90)
+        text, _ = await asyncio.wait_for(asyncio.to_thread(second.communicate), PATIENCE_S)
         assert second.returncode == 0, text
         assert json.loads(text.splitlines()[-1])["rows_succeeded"] == 100
     finally:

@@ -62,7 +62,7 @@ async def test_a_killed_branch_is_noticed_soon(
     rows = write_rows(folder / "in.jsonl", START, "s")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "noticed")
-        await _until(lambda: provider.stats()["in_flight"] == START, 60)
+        await _until(lambda: provider.stats()["in_flight"] == START, PATIENCE_S)
         os.kill(await _working(runtime, "noticed"), signal.SIGKILL)
         took_s = await _until(lambda: provider.stats()["requests"] > START, LATENCY_S)
         tell(f"noticed and made again after {took_s:.2f} s")
@@ -82,14 +82,14 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
     rows = write_rows(folder / "in.jsonl", 60, "t")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "asked")
-        await _until(lambda: provider.stats()["in_flight"] >= 4, 60)
+        await _until(lambda: provider.stats()["in_flight"] >= 4, PATIENCE_S)
         pid = await _working(runtime, "asked")
         os.kill(pid, signal.SIGTERM)
         text, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, text
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
         assert provider.stats()["requests"] == 60, "nothing was made twice"
-        await _until(lambda: not Path(f"/proc/{pid}").exists(), 20)
+        await _until(lambda: not Path(f"/proc/{pid}").exists(), PATIENCE_S)
     finally:
         commands.close()
         provider.close()
@@ -100,18 +100,19 @@ async def test_a_channel_whose_class_ray_has_lost_comes_back_as_soon_as_somebody
     runtime: Any, address: str, folder: Path
 ) -> None:
     """As after a split of hosts: Ray begins the channel's process again and again, and none of them finds its class."""
-    provider = Provider(latency_ms=500)
+    provider = Provider(latency_ms=3_000)  # the job is not over before its channel is killed
     commands = Commands(folder, provider.url, address)
     rows = write_rows(folder / "in.jsonl", 60, "u")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "lost", "--concurrency", "4")
-        await _until(lambda: provider.stats()["requests"] >= 8, 60)
+        await _until(lambda: provider.stats()["requests"] >= 8, PATIENCE_S)
         driver.kill()
         handle = await runtime.handle("channel:lost")
         key = export_key(handle._actor_id.job_id, handle._ray_actor_creation_function_descriptor)
         assert internal_kv._internal_kv_del(key, namespace="fun") == 1
         os.kill(await _pid(runtime, "channel:lost"), signal.SIGKILL)
         await asyncio.sleep(2)
+        provider.set(latency_ms=100)
         resumed = commands.start("resume", "lost")
         text, _ = await asyncio.to_thread(resumed.communicate, timeout=PATIENCE_S)
         assert resumed.returncode == 0, text

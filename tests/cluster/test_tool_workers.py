@@ -19,6 +19,7 @@ from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.cluster.cluster_processes import PATIENCE_S, environment
 
 RUNS = 120
+"""The first of them end when a worker was killed: until then no machine is through with the others."""
 AT_ONCE = 16
 PROGRAM = f"""
 import json, sys, time
@@ -29,7 +30,10 @@ import cortex
 def nap(number: int, folder: str) -> int:
     with (Path(folder) / "begun").open("a") as begun:
         begun.write(f"{{number}}\\n")
-    time.sleep(1.0)
+    for _ in range(4_000):
+        if (Path(folder) / "go").exists():
+            break
+        time.sleep(0.05)
     return number
 
 @cortex.flow
@@ -81,6 +85,7 @@ async def test_of_many_tools_only_those_that_a_killed_worker_had_begun_are_of_un
             pids = await _pids(runtime)
         assert len(pids) >= 2, pids
         os.kill(pids["worker:0"], signal.SIGKILL)
+        (folder / "go").touch()
         out, err = await asyncio.to_thread(started.communicate, timeout=PATIENCE_S)
     finally:
         started.kill()

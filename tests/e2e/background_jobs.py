@@ -41,7 +41,7 @@ def provider(log: Path, *settings: str, port: int = 0, **faults: float) -> Itera
     words += [word for name, share in faults.items() for word in ("--fault", f"{name}={share}")]
     words += [word for setting in settings for word in ("--set", setting)]
     with cortex(*words, log=log) as child:
-        tools.until(lambda: _listens(port), 30, "the simulated provider", child, log)
+        tools.until(lambda: _listens(port), 120, "the simulated provider", child, log)
         yield f"http://127.0.0.1:{port}"
 
 

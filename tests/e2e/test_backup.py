@@ -21,7 +21,7 @@ from tests.cli.cli_runner import ROOT, Done, cortex, each_once, environment, req
 from tests.support.postgres_server import Server, binaries
 
 __all__ = ["cortex"]
-COUNT = 120
+COUNT = 240
 SLOW = ("--sim", "latency_ms=500", "--concurrency", "6")
 FAST = ("--sim", "latency_ms=0")
 

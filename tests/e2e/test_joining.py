@@ -112,7 +112,7 @@ def cortex(folder: Path, *words: str, **environ: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def ended(started: subprocess.Popen[str], code: int = 0, timeout_s: float = 100.0) -> tuple[str, str]:
+def ended(started: subprocess.Popen[str], code: int = 0, timeout_s: float = 240.0) -> tuple[str, str]:
     out, text = started.communicate(timeout=timeout_s)
     assert started.returncode == code, (started.returncode, out, text)
     return out, text

@@ -47,7 +47,7 @@ async def test_a_server_that_is_started_again_is_waited_for(
     spare: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     _quick(monkeypatch)
-    model = FunctionModel(pause_s=0.002)
+    model = FunctionModel(pause_s=0.05)  # the job is there for seconds: a server that is told to stop takes its time
     limits = Limits(concurrency=8, window_rows=64, snapshot_events=50)
     run = Run(spare.address(), model, source=ListSource(rows(600)), limits=limits)  # type: ignore[arg-type]
     running = asyncio.create_task(run.to_end())

@@ -107,13 +107,13 @@ def test_the_bar_is_one_line_that_stays_in_place(tmux: str, tmp_path: Path, widt
 
 def test_the_bar_where_rows_come_through_a_pipe_and_where_the_run_goes_on(tmux: str, tmp_path: Path) -> None:
     rows = requests(tmp_path / "many.jsonl", 300)
-    slow = ("--sim", "latency_ms=300", "--concurrency", 20)
+    slow = ("--sim", "latency_ms=1000", "--concurrency", 20)
     command = ("batch", "-", "-o", tmp_path / "out", "--model", "sim", "--state", tmp_path / "state", "--job", "p", *slow)
     with terminal(tmux, tmp_path, command, 100, 12, piped=rows) as screen:
         screen.until(lambda text: re.search(r"━.* [1-9]\d+/300 rows, \d+\.\d/s", text))
         screen.keys("C-c")
         screen.until(lambda text: re.search(r"(?m)^exit code 130", text))
-    again = ("resume", "p", "--state", tmp_path / "state")
+    again = ("resume", "p", "--state", tmp_path / "state", "--sim", "latency_ms=300")
     with terminal(tmux, tmp_path, again, 100, 12) as screen:
         text = screen.until(lambda text: re.search(r"/300 rows, [1-9]|exit code", text))
         found = re.search(r"(\d+)/300 rows, ([\d.]+)/s", text)

@@ -24,7 +24,7 @@ class Terminal:
 
     def run(self, *arguments: str) -> str:
         """A command of tmux."""
-        return subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, timeout=20, check=True).stdout
+        return subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, timeout=60, check=True).stdout
 
     def keys(self, *keys: str) -> None:
         """Press these."""
@@ -38,7 +38,7 @@ class Terminal:
         """Another size."""
         self.run("resize-window", "-x", str(width), "-y", str(height))
 
-    def until(self, true: Callable[[str], object], timeout_s: float = 30.0) -> str:
+    def until(self, true: Callable[[str], object], timeout_s: float = 120.0) -> str:
         """Wait for the screen to be as it should."""
         end_s = time.monotonic() + timeout_s
         while not true(text := "\n".join(self.screen())):
@@ -65,7 +65,7 @@ def terminal(
     made = Terminal(tmux, Path(place, "tmux"))
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     new = [*made._tmux, "new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(folder), line]
-    subprocess.run(new, env=environment, timeout=20, check=True)
+    subprocess.run(new, env=environment, timeout=60, check=True)
     try:
         yield made
     finally:

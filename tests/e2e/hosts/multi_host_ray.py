@@ -93,10 +93,10 @@ class Member(Host):
         """Wait until its Ray is there. On a busy machine Ray gives up at times: then it is started once more."""
         assert self.ray is not None
         began = "Ray runtime started"
-        tools.until(lambda: began in self.log.read_text() or self.ray.poll() is not None, 60, f"the Ray of {self.name}")
+        tools.until(lambda: began in self.log.read_text() or self.ray.poll() is not None, TOLD_S, f"the Ray of {self.name}")
         if began not in self.log.read_text():
             self.start_ray_again()
-        tools.until(lambda: began in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
+        tools.until(lambda: began in self.log.read_text(), TOLD_S, f"the Ray of {self.name}", self.ray, self.log)
 
     def logs(self, files: int = 6, lines: int = 12) -> str:
         """What its processes said last, those that spoke last: for a test that failed."""
@@ -140,7 +140,7 @@ class Ground:
     def fetch(self, path: str, *body: str) -> Any:
         """Ask the provider about itself."""
         asked = self.provider.start(sys.executable, "-c", _FETCH, self.url + path, *body, environ=os.environ)
-        text, _ = asked.communicate(timeout=20)
+        text, _ = asked.communicate(timeout=TOLD_S)
         return json.loads(text)
 
     def stats(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Ground:
         names = write_rows(at.disk / f"{job}.jsonl", rows, job)
         words = (f"{job}.jsonl", "-o", f"{job}-out.jsonl", "--job", job, "--concurrency", str(permits))
         driver = self.cortex(at, "batch", *words, *more)
-        tools.until(lambda: len(done(at, job)) > rows // 8, 60, f"results of {job}", driver)
+        tools.until(lambda: len(done(at, job)) > rows // 8, TOLD_S, f"results of {job}", driver)
         return driver, names
 
     def spread(self, name: str) -> None:
