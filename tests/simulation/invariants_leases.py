@@ -210,6 +210,8 @@ class LeasesWatch(Observer):
         return sum((spoken_for(key[0]), *key[1:]) in under for key in calls)
 
     def _granted(self, state: SchedulerState, grant: Grant, now_s: float) -> None:
+        if grant.job in state.jobs and state.jobs[grant.job].epoch < self._epochs.get(grant.job, 0):
+            return  # to an earlier incarnation, whose claim was late: the present one does not accept it
         route = state.routes[grant.route]
         key = (grant.job, grant.route)
         held = self._held.setdefault(key, Held(route.pool))
