@@ -18,11 +18,9 @@ from typing import Any
 import msgspec
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 120.0
-"""Time that a test waits for what has to come. It ends a test that hangs, and claims nothing: on a busy machine a command
-takes five seconds to start."""
+from tests.support.patience import PATIENCE_S
 
+ROOT = Path(__file__).resolve().parents[2]
 LONG = re.compile(
     r"\S+: [\d,]+(/[\d,]+)? (rows?|calls?), |"
     r"cortex: \S+: (waits: (no reply for|the disk or database of the journal has not answered for) [\d.]+ |"

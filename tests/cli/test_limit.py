@@ -20,7 +20,8 @@ from actors.limits import forgotten, overrides
 from cortex.scheduler.pools import learned_in
 from cortex.state import events
 from policies.limits.limit import PoolCaps
-from tests.cli.cli_runner import PATIENCE_S, each_once, ended, environment, requests, started, until
+from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
+from tests.support.patience import PATIENCE_S
 
 SIM = ("--model", "sim")
 

@@ -13,8 +13,9 @@ import msgspec
 from actors.cli.jobs.rendering import least_and_most
 from actors.journal.journal import StateFolder
 from actors.programs.loader import find
-from tests.cli.cli_runner import FIELDS, PATIENCE_S, each_once, requests, started
+from tests.cli.cli_runner import FIELDS, each_once, requests, started
 from tests.support.journal_surgery import as_if_killed
+from tests.support.patience import PATIENCE_S
 
 
 def _done(cortex, job: str, count: int = 5) -> None:

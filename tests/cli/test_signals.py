@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_runner import PATIENCE_S, ROOT, each_once, ended, environment, keys, requests, started, until
+from tests.cli.cli_runner import ROOT, each_once, ended, environment, keys, requests, started, until
+from tests.support.patience import PATIENCE_S
 
 COUNT = 300
 """Rows that take eleven seconds: whoever looks at a job, and waits for a processor, finds it at work."""

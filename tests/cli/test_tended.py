@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.cli_runner import PATIENCE_S, request, requests, started, until
+from tests.cli.cli_runner import request, requests, started, until
+from tests.support.patience import PATIENCE_S
 
 MARK = "marmalade"
 
