@@ -19,7 +19,7 @@ from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
 from policies.failures.peers import least_loaded
 from policies.failures.timeout import learned_patience, teaches_from_s
-from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
+from policies.limits.pace import Pace, correct, due_at_s, set_rates, take, take_back
 
 if TYPE_CHECKING:
     from cortex.state.state import InFlightAttempt, State
@@ -154,6 +154,16 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
     for pace in (share.pace, k.pace):
         if pace is not None:
             correct(pace, more_input, more_output)
+
+
+def give_pace_back(k: State, flight: InFlightAttempt) -> None:
+    """Let another attempt begin in place of this one, which asked nobody, by the pace. Without this, remembered replies
+    would be read at the rate at which calls may be made.
+    """
+    if flight.paced is not None:
+        for pace in (k.shares[flight.route].pace, k.pace):
+            if pace is not None:
+                take_back(pace)
 
 
 def unspend(k: State, flight: InFlightAttempt) -> None:

@@ -12,7 +12,14 @@ import msgspec
 
 from cortex.admission import budget_slices, hedging
 from cortex.admission.pauses import alike, block
-from cortex.admission.permits import failed_there, learn_patience, may_move_on, release_permit, unspend
+from cortex.admission.permits import (
+    failed_there,
+    give_pace_back,
+    learn_patience,
+    may_move_on,
+    release_permit,
+    unspend,
+)
 from cortex.calls import lost_turns
 from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN, waits_of
@@ -148,6 +155,7 @@ def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command])
         question = flight.hash
         del k.flights[key]
         release_permit(k, flight, None, paid=False)
+        give_pace_back(k, flight)
         unspend(k, flight)
         if flight.prefix:
             prefix_settled(k, flight, warmed=False)
@@ -217,6 +225,7 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
     paid = failure.may_be_billed
     release_permit(k, flight, None, paid)
     if not failure.sent and failure.kind in _REFUSED_HERE:
+        give_pace_back(k, flight)
         unspend(k, flight)
     if flight.prefix:
         prefix_settled(k, flight, warmed=False)
@@ -279,6 +288,7 @@ def take_back(k: State, keys: Iterable[int]) -> None:
     for key in keys:
         flight = k.flights.pop(key)
         release_permit(k, flight, None, paid=False)
+        give_pace_back(k, flight)
         no_longer_asking(k, flight)
         if flight.prefix:
             prefix_settled(k, flight, warmed=False)

@@ -91,6 +91,12 @@ def take(pace: Pace, at_s: float, input_tokens: float, output_tokens: float) -> 
         pace.output_due_s = max(at_s, pace.output_due_s) + output_tokens / pace.output_tokens_per_s
 
 
+def take_back(pace: Pace) -> None:
+    """Take back a call that asked nobody: the next one may begin in its place. `correct` takes its tokens back."""
+    if pace.requests_per_s:
+        pace.requests_due_s -= 1 / pace.requests_per_s
+
+
 def correct(pace: Pace, input_tokens: float, output_tokens: float) -> None:
     """Charge an ended call with the tokens (below 0: fewer) by which it differed from the estimate given to `take`.
 

@@ -6,6 +6,7 @@ Counted from committed events and commands and from the provider's own records, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from cortex.state import commands, events
@@ -20,6 +21,7 @@ from tests.simulation.provider import USAGE, spoken
 
 _ACCOUNT = (b"billing_error", b"authentication_error", b"permission_error")
 _UNCOUNTED = frozenset({FailureKind.CANCELLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
+_REFUSED_HERE = (FailureKind.TOO_LARGE, FailureKind.CANCELLED, FailureKind.TIMED_OUT)
 _BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.EXPIRED, FailureKind.TRANSIENT, FailureKind.TIMED_OUT})
 
 
@@ -73,12 +75,13 @@ def moved(grants: dict[int, tuple[int, int]], terms: JobTerms, before: bool) -> 
 
 
 class CallsWatch(Observer):
-    """Observer of turns, requests and bills."""
+    """Observer of turns, requests and bills. ``asks_as``: by job, another one whose rows it asks."""
 
     by_turns = True
 
-    def __init__(self, watch: Watch, price: Price, batch_price: Price) -> None:
+    def __init__(self, watch: Watch, price: Price, batch_price: Price, asks_as: Mapping[str, str] | None = None) -> None:
         self._watch = watch
+        self._asks_as = asks_as or {}
         self._books: dict[str, _Books] = defaultdict(_Books)
         self._committed: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
@@ -123,6 +126,7 @@ class CallsWatch(Observer):
                     call = self._back(record, books, event.goal, event.attempt)
                     if call is not None:
                         self._committed[spoken(call.body)] -= 1
+                        _asked_nobody(record, books)
                 elif type(event) is events.PermitsGranted:
                     books.strays[event.route] = event.strays
                     books.grants[event.route] = event.permits, event.starts
@@ -132,6 +136,7 @@ class CallsWatch(Observer):
                 elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
+                        _asked_nobody(record, books)
                 elif type(event) is events.Rejoined:
                     books.grants = {}  # the next incarnation asks for its own
                     held = set(event.held)  # held by branches; requests in message batches outlive them
@@ -173,6 +178,7 @@ class CallsWatch(Observer):
         assert record.k is not None
         for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
             self._back(record, books, *key)
+            _asked_nobody(record, books)
 
     def _cap(self, record: JobWatch, books: _Books) -> None:
         """Check the cap on money by these records, independent of the ledger."""
@@ -233,6 +239,8 @@ class CallsWatch(Observer):
             self._watch.say(
                 f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}"
             )
+        if not failure.sent and failure.kind in _REFUSED_HERE:
+            _asked_nobody(record, books)
         if failure.sent and (failure.status < 400 or failure.status in (504, 524)):
             self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:
@@ -302,11 +310,20 @@ class CallsWatch(Observer):
         books.billed_nusd += cost_nusd(self._prices[request.batched], usage)
         committed, lost_nusd = record.k.ledger.committed_nusd, books.lost_nusd
         if record.k.shards:  # the parent learns the shards' costs a moment later
-            parts = [each for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
-            committed = sum(part.k.ledger.committed_nusd for part in parts if part.k is not None)
-            lost_nusd += sum(self._books[part.name].lost_nusd for part in parts)
+            committed = 0
+        for other, each in self._watch.jobs.items():
+            if each.k is not None and (other.startswith(f"{name}~") or self._asks_as.get(other) == name):
+                committed += each.k.ledger.committed_nusd
+                lost_nusd += self._books[other].lost_nusd
         if books.billed_nusd > committed + lost_nusd:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
+
+
+def _asked_nobody(record: JobWatch, books: _Books) -> None:
+    """Take a call out of the count of the user's rate: another may go out in its place."""
+    assert record.k is not None
+    if rate := record.k.terms.limits.requests_per_min:
+        books.next_s -= 60.0 / rate
 
 
 def priced(record: JobWatch, call: commands.Call) -> Price:

@@ -208,3 +208,37 @@ def test_a_remembered_reply_teaches_nothing_and_gives_its_pace_back():
     pace = stage.k.shares[0].pace
     assert pace is not None and pace.output_due_s == pytest.approx(200.0)
     assert stage.k.sizes == CallSizes()
+
+
+def recalled(stage: Stage, call: commands.Call) -> events.Event:
+    stage.calls.pop((call.goal, call.attempt), None)
+    return events.ReplyRecalled(call.goal, call.sample, call.hash, reply("known"))
+
+
+ENDS = {
+    # end of a call at once: whether the next call may begin then
+    "remembered": (recalled, True),
+    "cancelled before it was sent": (lambda stage, call: stage.broke(call, "cancelled", sent=False), True),
+    "its time was over before it was sent": (lambda stage, call: stage.broke(call, "timed_out", sent=False), True),
+    "given back": (lambda stage, call: stage.given_back(call, 0), True),
+    "answered": (lambda stage, call: stage.answered(call), False),
+    "throttled": (lambda stage, call: stage.broke(call, "throttled", status=429), False),
+    "no connection": (lambda stage, call: stage.broke(call, "transient", sent=False), False),
+}
+
+
+@pytest.mark.parametrize("by", ["its user", "the grant"])
+@pytest.mark.parametrize("name", ENDS)
+def test_only_a_call_that_asked_somebody_counts_for_the_rate(name: str, by: str):
+    """A job whose questions were answered before is over at once, whatever its rate."""
+    ended, begins = ENDS[name]
+    limits, per_s = (Limits(requests_per_min=1.0), 0.0) if by == "its user" else (Limits(), 1 / 60)
+    stage = Stage(Flat(texts=tuple("abcd")), limits, permits=0)
+    stage.turn(events.PermitsGranted(4, requests_per_s=per_s))
+    assert len(stage.calls) == 1
+    stage.turn(ended(stage, stage.call()))
+    assert bool(stage.calls) is begins
+    if name == "remembered":
+        for _ in "bcd":
+            stage.turn(ended(stage, stage.call()))
+        assert stage.emitted == ["known"] * 4
