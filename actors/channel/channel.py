@@ -191,7 +191,7 @@ class Channel:
         self._sealed = opening is None and terms.shard and bool(k.outcome)
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance, lambda: self._outcome)
-        guard = watch(self._journal, lambda: self.over, lambda: self._put_events([events.Ticked()]))
+        guard = watch(self._journal, self._dispatch, lambda: self.over, lambda: self._put_events([events.Ticked()]))
         self._tasks = [watched(work, self.job, self._died) for work in (self._run(), self._hold_lease())]
         self._tasks += [watched(work, self.job) for work in (herald.run(), guard)]
 

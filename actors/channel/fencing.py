@@ -3,7 +3,8 @@
 Branches, the scheduler and a shard's parent know a job by its name. A name may return with another journal, whose
 epochs begin at 1: from another state folder, or after the first journal was removed, was restored or has lost its end
 with the power. Its channel would then count as an old one, and its messages as repeated. So the epoch begins above
-those that were seen. A channel whose own journal has another writer by now stays fenced.
+those that were seen. A channel whose own journal has another writer by now stays fenced. A branch that is silent at
+that time may know of an epoch that is not below: the channel begins anew once it hears of that.
 
 A channel learns from its next turn that it is fenced. One that only waits (for a message batch, a person, a child job
 or a long call) takes no turn, and its clients would wait with it; ``watch`` looks for it.
@@ -12,9 +13,10 @@ or a long call) takes no turn, and its clients would wait with it; ``watch`` loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
-from actors.channel.dispatch.dispatcher import Dispatch
+from actors.channel.dispatch.dispatcher import MEET_S, Dispatch
 from actors.channel.leases.parent import newest_reported
 from actors.history.catalog import terms_in
 from actors.jobs.opening import Opening
@@ -67,27 +69,34 @@ async def met(
     return held
 
 
-async def watch(source: Journal, over: Callable[[], bool], take_turn: Callable[[], None]) -> None:
+async def watch(source: Journal, dispatch: Dispatch, over: Callable[[], bool], take_turn: Callable[[], None]) -> None:
     """Ask for a turn once the journal of a waiting channel has another writer, or has lost its name, until ``over``.
 
     The turn then fails, and the channel stops as after any other turn that fails. A channel hears of the loss at most
     ``2 * LOOK_S`` after its last turn, or ``LOOK_S`` after the loss if that is later. A database that does not answer
-    proves nothing.
+    proves nothing. A channel that has no other writer, and which a branch takes for an old one, begins anew.
     """
     while not over():
         seq = source.seq
-        await asyncio.sleep(LOOK_S)
-        if over() or source.seq != seq:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await dispatch.outdated.wait()
+        outdated = dispatch.outdated.is_set()
+        if over() or (source.seq != seq and not outdated):
             continue
         try:
             if source.remote:
                 await asyncio.to_thread(source.see_writable)
             else:
                 source.see_writable()
+            if outdated:
+                dispatch.begin_anew()
         except DatabaseUnreachable:
-            continue
+            pass
         except Exception:  # StoreError most often: the turn tells
             take_turn()
+        if outdated:
+            await asyncio.sleep(MEET_S)  # the message may be lost
 
 
 def _above(source: Journal, number: int) -> None:

@@ -242,7 +242,8 @@ class ActorHost:
         raise self._failed or (PeerUnavailable if coming else ChannelNotStarted)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
-        """Start with or without an opening. A channel that is running is closed for the new run.
+        """Start with or without an opening. A channel that is running is closed for the new run; it begins by itself if
+        no argument tells how, as after its death: it has asked so itself, and nobody would ask again.
 
         Raises ``PeerUnavailable`` if another channel has begun since the request came. The request may be of a driver
         that has ended since, and this process one that was thought dead; else the driver asks again.
@@ -254,6 +255,9 @@ class ActorHost:
                 await self._runtime.peer("cortex").ask("staff", False)  # it keeps working until the new run can begin
                 self._ready = False  # requests from now on are for the new run
                 await self._actor.close()
+                if not args:
+                    self._coming_back = asyncio.create_task(self._go_on())
+                    return
             await self._begin(*args, seen=seen)
 
     def _see_latest(self, seen: int | None) -> None:

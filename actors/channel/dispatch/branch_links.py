@@ -45,6 +45,7 @@ class BranchLink:
         "incarnation",
         "leaving",
         "level",
+        "met",
         "name",
         "near",
         "now",
@@ -70,6 +71,8 @@ class BranchLink:
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead. Their messages may still arrive."""
+        self.met = False
+        """True once the branch has told what it knows of the job. It is given calls after that alone."""
         self.has_credential = True
         self.up = True
         self.leaving = False

@@ -82,6 +82,11 @@ class Dispatch:
         the numbers of its old messages."""
         self._closed = False
         self.epoch = self.acknowledged = 0
+        self.outdated = asyncio.Event()
+        """Set once a branch knows of an epoch of the job that is not below this channel's, and so takes no calls of it.
+        """
+        self._met: set[str] = set()
+        """Incarnations of branches that this channel has met: they know its epoch from itself."""
         self.unmet = False
         """True if a branch did not say what it holds when it was asked last."""
         self.staff: tuple[str, ...] = ()
@@ -93,6 +98,7 @@ class Dispatch:
         ``acknowledged`` is then the highest epoch of the job that a branch knew before.
         """
         self.epoch, self.staff, self._piggyback.epoch = epoch, names, epoch
+        self.outdated.clear()
         for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(BranchLink(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
@@ -120,6 +126,10 @@ class Dispatch:
             calls, self._unassigned = list(self._unassigned.values()), {}
             self.send(calls)
 
+    def begin_anew(self) -> None:
+        """Have the channel begin anew, with an epoch above those that branches know now."""
+        self._runtime.peer(f"channel:{self._job}").tell("start")
+
     async def _meet_later(self, link: BranchLink) -> None:
         await self._meet(link)
         self._watch()
@@ -143,14 +153,34 @@ class Dispatch:
             self._liveness.renewed(link, asked, incarnation)
             if link.incarnation != incarnation:
                 continue  # the calls of an earlier process died with it
-            self.acknowledged = max(self.acknowledged, received)
+            self._knows(link, received)
             for goal, attempt in keys:
                 link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
                 self._where[flight_key(goal, attempt)] = link
             self._liveness.up(link)
             return list(keys)
-        # the link is completed at the branch's first sign of life; results that the branch holds arrive by themselves
+        # the branch is asked again at its first sign of life; results that it holds arrive by themselves
         return None
+
+    async def _introduce(self, link: BranchLink) -> None:
+        """Ask a branch that was silent when it was to be met what it knows of the job.
+
+        Where the journal has lost its end, or is another one, the branch may know of later epochs. It would take the
+        calls of this channel for old ones, or for those of a message that it has had.
+        """
+        asked = link.incarnation
+        incarnation, link.has_credential, _, received = await link.peer.ask("held", self._job, self.epoch)
+        self._liveness.renewed(link, asked, incarnation)
+        if link.incarnation == incarnation:
+            self._knows(link, received)
+
+    def _knows(self, link: BranchLink, epoch: int) -> None:
+        """Record the highest epoch of the job that a branch knew when this channel met it, or met it again."""
+        link.met, again = True, link.incarnation in self._met
+        self._met.add(link.incarnation)
+        self.acknowledged = max(self.acknowledged, epoch)
+        if epoch > self.epoch or (epoch == self.epoch and not again):
+            self.outdated.set()
 
     def processes(self) -> dict[str, str]:
         """Return the incarnations of the branches by their names; empty where none is known."""
@@ -241,7 +271,7 @@ class Dispatch:
         Returns False, with the queue as it was, if ``_carry`` has to send the message. Both lead to the same journal:
         ``tests/edge/messaging/test_in_process_messages.py``.
         """
-        if link.now is None or len(link.queue) > NOW_MAX:
+        if link.now is None or not link.met or len(link.queue) > NOW_MAX:
             return False
         payload, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
@@ -296,12 +326,20 @@ class Dispatch:
         meant_for, number, doubtful = link.incarnation, self._messages, False
         while True:
             try:
+                if not link.met:
+                    await self._waited_for(link, self._introduce(link))
+                    if link.incarnation != meant_for:
+                        return  # its calls are queued again
+                if self.outdated.is_set():
+                    link.put_back(keys)
+                    await asyncio.sleep(AWAY_S)
+                    return
                 peers, along = self._links.able(PEERS_MAX), self._piggyback.sent(link, len(keys))
                 args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
                 if link.near:  # the branch of this process answers or is gone: no timer is needed
                     answer = await link.peer.ask("work", *args)
                 else:
-                    answer = await self._waited_for(link, args)
+                    answer = await self._waited_for(link, link.peer.ask("work", *args))
                 text = self._piggyback.take_answer(link, number, answer)
                 break
             except PeerGone:
@@ -318,6 +356,8 @@ class Dispatch:
                     return  # the branch died and its calls were declared lost, or the next incarnation has answered
         if not link.up:
             self._liveness.up(link)
+        if not text:  # it has come to know of a later epoch since
+            self.outdated.set()
         if text == meant_for or not text:
             return
         if text == DRAINING or not doubtful:  # the message was not taken
@@ -327,12 +367,12 @@ class Dispatch:
         else:
             self._liveness.renewed(link, meant_for, text)
 
-    async def _waited_for(self, link: BranchLink, args: tuple[Any, ...]) -> Any:
-        """Send a message, and wait for its answer until the process that is asked is known to have ended. The calls
-        behind it would wait as well: a call to a killed actor may never end."""
+    async def _waited_for(self, link: BranchLink, answer: Awaitable[Any]) -> Any:
+        """Wait for an answer of a branch until the process that is asked is known to have ended. The calls behind it
+        would wait as well: a call to a killed actor may never end."""
         try:
             async with asyncio.timeout(ANSWER_S) as link.waiting:
-                return await link.peer.ask("work", *args)
+                return await answer
         finally:
             link.waiting = None
 
@@ -370,6 +410,8 @@ class Dispatch:
             async with asyncio.timeout(SILENT_S):
                 peers = () if link.has_credential else self._links.able(PEERS_MAX)
                 beat = await link.peer.ask("beat", self._job, peers)
+                if not link.met:
+                    await self._introduce(link)
         except PeerGone:
             await self._gone(link, incarnation)
             return

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from actors.channel.dispatch.dispatcher import MEET_S
 from actors.channel.fencing import LOOK_S, met, reported_of, watch
 from actors.journal.journal import DatabaseUnreachable, Fenced, Journal, StateFolder, StoreError
 from cortex.journal import codec
@@ -196,6 +197,18 @@ def test_one_that_only_waits_goes_on_after_a_look_that_failed(
     virtually(play())
 
 
+class FakeDispatch:
+    """Dispatch of a channel that branches take for an old one, or not; ``anew``: times at which it was to begin anew."""
+
+    def __init__(self, outdated: bool = False) -> None:
+        self.outdated, self.anew = asyncio.Event(), list[float]()
+        if outdated:
+            self.outdated.set()
+
+    def begin_anew(self) -> None:
+        self.anew.append(asyncio.get_running_loop().time())
+
+
 class Watched:
     """Journal of a channel that takes so many turns, half a minute after each look; then looks have these answers."""
 
@@ -223,8 +236,10 @@ def test_a_waiting_channel_looks_once_a_minute_and_a_busy_one_never(remote: bool
     async def play(journal: Watched) -> tuple[int, int, float]:
         turns = asyncio.create_task(journal.busy())
         asked: list[int] = []
-        await watch(journal, journal.over, lambda: asked.append(journal.looks))  # type: ignore[arg-type]
+        others = FakeDispatch()
+        await watch(journal, others, journal.over, lambda: asked.append(journal.looks))  # type: ignore[arg-type]
         await turns
+        assert not others.anew
         return len(asked), journal.looks, asyncio.get_running_loop().time() / LOOK_S
 
     away, fenced, strange = DatabaseUnreachable("away"), Fenced("lost"), OSError("out of the blue")
@@ -232,3 +247,16 @@ def test_a_waiting_channel_looks_once_a_minute_and_a_busy_one_never(remote: bool
     assert virtually(play(Watched(away, away, fenced, remote=remote))) == (1, 3, 3), "no answer proves nothing"
     assert virtually(play(Watched(strange, None, fenced, remote=remote))) == (2, 3, 3), "a turn tells, and it looks on"
     assert virtually(play(Watched(fenced, turns=8, remote=remote))) == (1, 1, 9), "its turns look"
+
+
+def test_one_that_branches_take_for_an_old_one_begins_anew_unless_it_is() -> None:
+    async def play(journal: Watched) -> tuple[list[int], list[float]]:
+        others, asked = FakeDispatch(outdated=True), list[int]()
+        await watch(journal, others, journal.over, lambda: asked.append(journal.looks))  # type: ignore[arg-type]
+        return asked, others.anew
+
+    away, fenced = DatabaseUnreachable("away"), Fenced("lost")
+    for remote in (False, True):
+        assert virtually(play(Watched(None, None, remote=remote))) == ([], [0, MEET_S]), "the first message was lost"
+        assert virtually(play(Watched(away, None, remote=remote))) == ([], [MEET_S]), "no answer proves nothing"
+        assert virtually(play(Watched(fenced, remote=remote))) == ([1], []), "a turn tells it that it is over"

@@ -241,6 +241,17 @@ async def test_a_channel_that_is_begun_again_closes_what_it_was() -> None:
     assert FakeActor.made[-1].started == [(b"second",)]
 
 
+async def test_a_channel_that_asked_for_it_itself_begins_anew_until_it_has_begun() -> None:
+    seat = _seat("channel", World())
+    await seat.call("start", (b"first",))
+    first = FakeActor.made[-1]
+    FakeActor.trouble += [PeerUnavailable("cortex"), PeerGone("cortex")]
+    await seat.call("start", ())
+    assert first.closed
+    assert await seat.call("status", ()) == b"fine", "whoever asks waits"
+    assert FakeActor.made[-1].started == [()]
+
+
 async def test_who_asks_while_a_channel_makes_way_is_answered_by_the_new_run(monkeypatch: pytest.MonkeyPatch) -> None:
     seat = _seat("channel", World())
     await seat.call("start", (b"first",))
