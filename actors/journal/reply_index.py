@@ -15,7 +15,8 @@ from actors.journal.storage import ReplyIndex
 from cortex.state import events
 from cortex.values.reply import Reply
 
-_FLUSH_AT = 4_096
+FLUSH_AT = 4_096
+"""Replies after which the index is written, by default."""
 
 
 def remembered(folder: StateFolder, hashes: Sequence[bytes]) -> frozenset[int]:
@@ -46,10 +47,13 @@ class JournalLookup(Protocol):
 
 
 class ReplyCache:
-    """Index of replies of one state folder, as seen by one job's channel."""
+    """Index of replies of one state folder, as seen by one job's channel. ``flush_at``: replies that are held until
+    the index is written.
+    """
 
-    def __init__(self, folder: JournalLookup, job: str, index: ReplyIndex) -> None:
+    def __init__(self, folder: JournalLookup, job: str, index: ReplyIndex, flush_at: int = FLUSH_AT) -> None:
         self._folder = folder
+        self._flush_at = flush_at
         self._job = job
         self._index = index
         self._pending: list[tuple[bytes, int, int]] = []
@@ -92,7 +96,7 @@ class ReplyCache:
         """Add replies that are now in this job's journal, whose last turn is ``seq``."""
         self._pending += paid
         self._seq = seq
-        if len(self._pending) >= _FLUSH_AT:
+        if len(self._pending) >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:

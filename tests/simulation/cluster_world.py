@@ -58,7 +58,8 @@ class World:
         self._tell = tell
         self.tells = tell is not None
         self.watch = Watch(self)
-        self.disk = Disk(self.watch, lies=any(trouble.kind == "power_lost" for trouble in plan.troubles_at))
+        lies = any(trouble.kind == "power_lost" for trouble in plan.troubles_at)
+        self.disk = Disk(self.watch, lies, plan.index_flush_at)
         self._power = plan.chance("power")
         self.power_lost: Callable[[dict[str, int], Callable[[], float]], None] = lambda lost, draw: None
         """What else is done when a machine loses its power."""
@@ -147,9 +148,9 @@ class World:
         del self.coming[name]
         self.spawn(role, name, args, node, again=True)
 
-    def lose_power(self, node: Node, depth: float) -> None:
+    def lose_power(self, node: Node, depth: float, whole: str = "") -> None:
         """End all lives of a machine at once, and lose the end of each file on its disk; ``depth``: from 0, nothing is
-        lost, to 1. Other machines go on. Its clock of wall time goes on, and its seconds since its start begin anew.
+        lost, to 1; ``whole``: a file that loses nothing. Other machines go on. Its clock of wall time goes on, and its seconds since its start begin anew.
         """
         self.tell(f"{node.name} loses its power")
         node.up, node.boots, node.lost_s, node.up_s = False, node.boots + 1, self.loop.time(), -self.loop.time()
@@ -157,7 +158,7 @@ class World:
             if not life.dead and life.node is node:
                 life.at_death()
         draw = self._power.random
-        lost = self.disk.lose_power(lambda: int(draw() * CACHED_MAX ** depth) if depth > 0.2 else 0)
+        lost = self.disk.lose_power(lambda: int(draw() * CACHED_MAX ** depth) if depth > 0.2 else 0, whole)
         for name, count in lost.items():
             self.tell(f"the last {count} commits of {name} are lost")
             if name != "replies":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.journal.journal import Journal, NoSuchJob, StoreError
-from actors.journal.reply_index import ReplyCache
+from actors.journal.reply_index import FLUSH_AT, ReplyCache
 from actors.journal.sqlite.reply_index import FileReplyIndex
 from actors.journal.sqlite.storage import FileStorage
 from tests.simulation.loop import Killed, Life
@@ -108,9 +108,9 @@ class Disk:
     file loses its own number. A lie during a checkpoint can damage the file; that is what flipped bits stand for.
     """
 
-    def __init__(self, watch: Any, lies: bool = False) -> None:
+    def __init__(self, watch: Any, lies: bool = False, index_flush_at: int = FLUSH_AT) -> None:
         self._dbs: dict[str, sqlite3.Connection] = {}
-        self._watch, self.lies = watch, lies
+        self._watch, self.lies, self.index_flush_at = watch, lies, index_flush_at
         self._cached: dict[str, deque[bytes | None]] = {}
         """By file: its content before and after each of its last commits; None: it was not there yet."""
         self._left: list[sqlite3.Connection] = []
@@ -183,11 +183,11 @@ class Disk:
         if self.lies:
             self._cached.setdefault(name, deque((None,), CACHED_MAX + 1)).append(self._dbs[name].serialize())
 
-    def lose_power(self, draw: Callable[[], int]) -> dict[str, int]:
-        """Lose the last commits of each file, as many as are drawn for it. Return their numbers, by file."""
+    def lose_power(self, draw: Callable[[], int], whole: str = "") -> dict[str, int]:
+        """Lose the last commits of each file but ``whole``, as many as are drawn for it. Return their numbers, by file."""
         lost = {}
         for name, cached in sorted(self._cached.items()):
-            lost[name] = count = min(draw(), len(cached) - 1)
+            lost[name] = count = min(draw(), len(cached) - 1) if name != whole else 0
             for _ in range(count):
                 cached.pop()
             while len(cached) > 1:  # what is left was flushed
@@ -237,4 +237,4 @@ class Store:
 
     def memory(self, job: str) -> ReplyCache:
         db: Any = _Connection("replies", self._life, self._disk)
-        return ReplyCache(self, job, FileReplyIndex(_FOLDER, db))
+        return ReplyCache(self, job, FileReplyIndex(_FOLDER, db), self._disk.index_flush_at)

@@ -149,12 +149,12 @@ class Faults:
         node.up = True
 
     def power_lost(self, trouble: Trouble) -> None:
-        """Cut the power of the machine with the state folder, whose disk has lied about flushes."""
+        """Cut the power of the machine with the state folder, whose disk has lied about flushes, but of one file."""
         world = self._world
         node = world.nodes[0]
         if node.up:
             self._later(self._loop.time() + trouble.for_s, self._node_back, node)
-            world.lose_power(node, trouble.amount)
+            world.lose_power(node, trouble.amount, trouble.target)
 
     def node_slow(self, trouble: Trouble) -> None:
         """Delay messages from and to a node."""

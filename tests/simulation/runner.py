@@ -145,9 +145,10 @@ def rows_of(job: JobPlan) -> list[Row]:
     if job.program != "batch":
         return []
     encode = msgspec.json.encode
-    chance = random.Random(f"{job.name}/{job.rows}/refused")
+    name = job.asks_as or job.name
+    chance = random.Random(f"{name}/{job.rows}/refused")
     ends = (REFUSED if chance.random() < job.refused else "" for _ in range(job.rows))
-    lines = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
+    lines = (f"{name} row {index}{end}" for index, end in enumerate(ends))
     bodies = (
         encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in lines
     )
@@ -160,7 +161,8 @@ class Simulation:
     def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = made
         self.world = World(made, tell)
-        self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
+        asks_as = {job.name: job.asks_as for job in made.jobs if job.asks_as}
+        self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE), asks_as))
         if made.provider.billing or made.provider.shapes or made.provider.odd_usage:
             self.world.watch.attend(BillsWatch(self.world.watch, self.world))
         if made.provider.odd_usage:

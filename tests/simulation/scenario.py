@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from actors.journal.reply_index import FLUSH_AT
+
 EPOCH_S = 1_700_000_000.0
 """Time of the wall clocks at the start of a world."""
 LARGE_EVERY = 50
@@ -16,6 +18,10 @@ kept its world. The next ones were chosen alike.
 OPENED_LATE, OVERTAKEN, TIMED_OUT = 27, 53, 77
 """Seeds in which a channel that was thought dead opens its job late; in which claims reach the successor of the cortex
 that they were sent to; in which rows of message batches time out and are tried again.
+"""
+ASKED_AGAIN = 22
+"""Seeds in which a job asks the questions of another, whose journal has lost its end while the index of replies kept
+what it said of it.
 """
 POWER_EVERY, POWER_AT = 37, 34
 """One seed in ``POWER_EVERY``, those with the remainder ``POWER_AT``, has a disk that lies about flushes and a machine
@@ -54,6 +60,8 @@ class JobPlan:
     judge: bool = False
     """True if one of its roles has its own model."""
     shards: int = 1
+    asks_as: str = ""
+    """Job whose rows it asks; "": it has its own."""
 
 
 @dataclass
@@ -148,6 +156,8 @@ class Plan:
     Ray."""
     restart_s: tuple[float, ...] = (0.05, 0.3, 1.0, 4.0)
     thread_s: tuple[float, ...] = (0.001, 0.01, 0.2)
+    index_flush_at: int = FLUSH_AT
+    """Replies after which a job writes the index of replies."""
 
     def chance(self, name: str) -> random.Random:
         """Return a separate random stream, so that more draws in one place change no others."""
@@ -172,7 +182,8 @@ def plan(seed: int) -> Plan:
     _timed_out(random.Random(f"{seed}/timed out"), made)
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
-    disks = _power(random.Random(f"{seed}/power"), made) or _disks(random.Random(f"{seed}/disks"), made)
+    again = _asked_again(random.Random(f"{seed}/again"), made)
+    disks = again or _power(random.Random(f"{seed}/power"), made) or _disks(random.Random(f"{seed}/disks"), made)
     late = random.Random(f"{seed}/late")
     slow = (*_opened_late(late, made), *_overtaken(late, made))
     troubles = (*_troubles(chance, made), *_aimed(more, made), *disks, *slow)
@@ -359,6 +370,30 @@ def _power(chance: random.Random, made: Plan) -> list[Trouble]:
         return []
     times_s = [chance.uniform(0.0, made.quiet_s) for _ in range(chance.choice((1, 1, 2)))]
     return [Trouble(at_s, "power_lost", "", chance.choice((6.0, 12.0, 25.0)), chance.random()) for at_s in times_s]
+
+
+def _asked_again(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return a loss of power while a job runs. Others begin when it is back, and ask the same rows: of the first job's
+    replies they find in the index some that its journal has lost, and other events have their places.
+    """
+    if made.seed % 100 != ASKED_AGAIN:
+        return []
+    first = made.jobs[0]
+    first.program, first.batches, first.judge, first.begins_s, first.deadline_s = "batch", False, False, 0.0, None
+    first.rows, first.concurrency = 60, chance.choice((3, 8))
+    first.window_rows = max(first.window_rows, first.concurrency)
+    made.provider.latency_s, made.provider.requests_per_s = max(made.provider.latency_s, 0.3), 0.0
+    made.index_flush_at = chance.choice((4, 8, 16))
+    at_s, for_s = chance.uniform(3.0, 8.0), chance.choice((6.0, 12.0))
+    for place in range(3):
+        begins_s, concurrency = at_s + for_s + chance.uniform(0.0, 6.0), chance.choice((3, 8, 20))
+        made.jobs.append(
+            JobPlan(
+                f"again{place}", rows=first.rows, asks_as=first.name, begins_s=begins_s, concurrency=concurrency,
+                refused=first.refused,
+            )
+        )  # fmt: skip
+    return [Trouble(at_s, "power_lost", "replies", for_s, chance.uniform(0.7, 1.0))]
 
 
 def _opened_late(chance: random.Random, made: Plan) -> list[Trouble]:
