@@ -7,22 +7,20 @@ an hour is of no use then. So the process is looked at while it is asked.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from actors.messaging.answer_bounds import LOOK_S
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 
-FIRST_LOOK_S: Final = 1.0
-"""Seconds until the first look at a process whose incarnation is not known. One that ends before is not noticed."""
-
 
 async def ask_process(runtime: Runtime, name: str, incarnation: str, method: str, *args: Any) -> Any:
     """Ask an actor that answers ``ping``, a branch or a worker. ``incarnation``: that of the process which is meant;
-    empty: the one that lives now. Raises ``PeerUnavailable`` once another process has its name, and ``PeerGone`` as
-    any question does.
+    empty: the one that lives now, which is asked for it first. Raises ``PeerUnavailable`` once another process has its
+    name, and ``PeerGone`` as any question does.
     """
+    known = incarnation or (await runtime.peer(name).ask("ping"))[0]
     waiting = asyncio.timeout(None)
-    looking = asyncio.ensure_future(_look(runtime, name, incarnation, waiting))
+    looking = asyncio.ensure_future(_look(runtime, name, known, waiting))
     try:
         async with waiting:
             return await runtime.peer(name).ask(method, *args)
@@ -35,19 +33,14 @@ async def ask_process(runtime: Runtime, name: str, incarnation: str, method: str
 
 
 async def _look(runtime: Runtime, name: str, known: str, waiting: asyncio.Timeout) -> None:
-    """End a wait once another process has a name, or none has; or may have: that which answers after one that was not
-    known and did not answer."""
-    doubtful = False
-    while True:
-        await asyncio.sleep(LOOK_S if known else FIRST_LOOK_S)
+    """End a wait once another process has a name, or none has."""
+    found = known
+    while found == known:
+        await asyncio.sleep(LOOK_S)
         try:
             found = (await runtime.peer(name).ask("ping"))[0]
         except PeerGone:
             break
         except PeerUnavailable:
-            doubtful = not known
             continue
-        if doubtful or found != (known or found):
-            break
-        known = found
     waiting.reschedule(asyncio.get_running_loop().time())

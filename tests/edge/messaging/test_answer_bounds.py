@@ -219,22 +219,23 @@ def test_a_process_that_lives_or_does_not_answer_is_waited_for(found: str | Exce
     assert process.pings == 6
 
 
-@pytest.mark.parametrize(("known", "ends"), [("", True), ("worker:0.1", False)])
-def test_a_process_that_was_not_known_and_hung_may_be_another_when_it_answers(known: str, ends: bool) -> None:
-    process = Process(0.0, PeerUnavailable("worker:0"))
+def test_a_process_that_is_not_known_is_asked_for_its_name_first() -> None:
+    """One that hangs may be another when it answers, and one may end before the first look at it."""
 
-    async def asked() -> str:
-        asyncio.get_running_loop().call_later(50.0, setattr, process, "_found", "worker:0.1")
-        return str(await ask_process(process, "worker:0", known, "run", 100.0))  # type: ignore[arg-type]
-
-    if ends:
+    async def asked() -> float:
         with pytest.raises(PeerUnavailable):
-            virtually(asked())
-    else:
-        assert virtually(asked()) == "whole"
+            process = Process(0.0, PeerUnavailable("worker:0"))
+            await ask_process(process, "worker:0", "", "run", 3_600.0)  # type: ignore[arg-type]
+        assert asyncio.get_running_loop().time() == 0.0, "nothing was asked"
+        with pytest.raises(PeerUnavailable):
+            await ask_process(Process(0.1, "worker:0.2"), "worker:0", "", "run", 3_600.0)  # type: ignore[arg-type]
+        return asyncio.get_running_loop().time()
+
+    assert virtually(asked()) <= LOOK_S
 
 
-def test_a_short_question_costs_no_look() -> None:
+@pytest.mark.parametrize(("known", "pings"), [("", 1), ("worker:0.2", 0)])
+def test_a_short_question_costs_no_look(known: str, pings: int) -> None:
     process = Process(0.0, "worker:0.2")
-    assert virtually(ask_process(process, "worker:0", "", "run", 0.5)) == "whole"  # type: ignore[arg-type]
-    assert not process.pings
+    assert virtually(ask_process(process, "worker:0", known, "run", 0.5)) == "whole"  # type: ignore[arg-type]
+    assert process.pings == pings
