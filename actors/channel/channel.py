@@ -34,7 +34,7 @@ from actors.common.process_owner import owner_record
 from actors.common.timers import RearmableTimer, WakeEvent
 from actors.history.catalog import differs, note_latest, replayed
 from actors.history.result_history import opens_again
-from actors.history.results import PastResults, ResultBuffer
+from actors.history.results import PastResults, ResultBuffer, listed
 from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
 from actors.jobs.summary import summary
 from actors.journal.journal import Fenced, JobEnded, Journal, NoSuchJob, StoreError
@@ -49,6 +49,7 @@ from actors.observability.base.step_timer import StepTimer
 from actors.observability.logs.formatting import log_arguments
 from actors.observability.metrics import job_ends
 from actors.ports.runtime import ChannelNotStarted, PeerUnavailable, Runtime
+from cortex.goals.result_list import chained
 from cortex.journal import codec
 from cortex.scheduler.reports import staff_digest
 from cortex.state import commands, events
@@ -363,7 +364,9 @@ class Channel:
                 self._lease.again()
 
     async def results(self, index: int, wait_s: float) -> bytes:
-        """Return results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
+        """Return results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without.
+        Restored ones are among them once the channel is sealed: until then a late reply would take their places.
+        """
         self._news.clear()
         some = await self._read(index)
         if not some and wait_s > 0 and not self._outcome and not self.broken:
@@ -391,12 +394,9 @@ class Channel:
         return msgspec.json.encode(self._program.answer(self._k))
 
     async def _read(self, index: int) -> list[tuple[int, Any]]:
-        recent = self._result_buffer.read(index)
-        emitted = self._k.emitted if self._whole else self._emitted
-        # results of a turn that is being written do not count yet
-        if recent or (recent is not None and index >= emitted):
-            return recent
-        return await patiently(self._journal, lambda: self._past.read(index), apart=True)
+        k = self._k
+        end = self._emitted if not self._whole else k.emitted if self._sealed else chained(k)
+        return await listed(self._journal, self._result_buffer, self._past, index, end)
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -514,7 +514,7 @@ class Channel:
         ahead_s = self._clock.ahead_s(at_s)
         batches = tuple([each.batch or codec.decode_batch(each.blob) for each in taken])
         turn = events.Turn(at_s, batches, b"", ahead_s)
-        self._whole, self._emitted = False, k.emitted
+        self._whole, self._emitted = False, chained(k)
         out = self._step_timer.step(k, self._program, turn, bool(self._inbox))
         self._account, before = codec.encode_account(k), self._account
         blobs = [codec.encode_turn(at_s, [each.blob for each in taken], self._account, before, ahead_s)]

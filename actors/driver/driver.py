@@ -287,7 +287,7 @@ class Driver:
 
     async def _drain(self, index: int) -> None:
         """Write results as they come, and flush them soon after."""
-        loop = asyncio.get_running_loop()
+        loop, sealed = asyncio.get_running_loop(), False
         unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first results are flushed at once
         while True:
             some = msgspec.msgpack.decode(await self._await("results", index, FLUSH_S if unwritten else REST_S))
@@ -301,16 +301,18 @@ class Driver:
             over = not some and self._over(await self.refresh())
             results = int(self._facts["results"])
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
-                over = index >= self._results()
+                over = index >= self._results(sealed)
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
                 with contextlib.suppress(StoreError):  # a broken journal is reported by the status; the file is whole
                     await self._ask("written", rows, size_bytes, (), self._edition, self._checksum())
                 unwritten, flushed_s = 0, loop.time()
-            if over and await self._seal(results):
+            if over and (sealed or await self._seal(results)):
                 await self.refresh()
-                return
+                if sealed or self._facts["broken"] or index >= self._results(sealed=True):
+                    return
+                sealed = True  # its restored results come now
 
     async def _seal(self, results: int) -> bool:
         """Let the channel of a job that has ended with this number of results take in nothing more. Return False if it
@@ -318,18 +320,20 @@ class Driver:
         """
         return bool(self._facts["broken"]) or bool(await self._ask("seal", results))
 
-    def _results(self) -> int:
-        """Return the number of results of the job that the sink holds in the end. A sink that cannot be cut back holds
-        the earlier results of rows that are asked again already."""
+    def _results(self, sealed: bool) -> int:
+        """Return the number of results of the job that the sink is to hold: in the end (``sealed``), or before. A sink
+        that cannot be cut back holds the earlier results of rows that are asked again already."""
         count = int(self._facts["results"])
-        return count if getattr(self._sink, "cuts_back", True) else count - int(self._facts["results_restored"])
+        if sealed and getattr(self._sink, "cuts_back", True):
+            return count
+        return count - int(self._facts["results_restored"])
 
     async def _unwritten(self, some: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         """Return the results without those that a sink which cannot be cut back holds already."""
         if not (some and self._facts["reopened"]) or getattr(self._sink, "cuts_back", True):
             return some
         await self.refresh()
-        return [(index, value) for index, value in some if index < self._results()]
+        return [(index, value) for index, value in some if index < self._results(sealed=True)]
 
     async def _look(self) -> None:
         """Report progress, obey requests of other processes, send credentials to branches that lack them."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.history.result_history import Load, lines
 from actors.journal.journal import Journal
+from actors.journal.retrying import patiently
 from actors.ports.runtime import Runtime
 from cortex.state.commands import EmitResult
 
@@ -154,3 +155,16 @@ class PastResults:
             reading, self._reading = self._reading, None
             if reading is not None:
                 reading.close()
+
+
+async def listed(
+    source: Journal, recent: ResultBuffer, past: PastResults, index: int, end: int
+) -> list[tuple[int, Any]]:  # fmt: skip
+    """Return the next results of a job from an index on and before ``end``, from memory or from its journal.
+
+    Beyond ``end`` are those of a turn that is being written, and restored ones before the list is final.
+    """
+    found = recent.read(index)
+    if found or index >= end:
+        return found or []
+    return [each for each in await patiently(source, lambda: past.read(index), apart=True) if each[0] < end]
