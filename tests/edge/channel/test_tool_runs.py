@@ -17,6 +17,7 @@ from actors.journal.journal import StateFolder
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.in_process_job import PRICE, FunctionModel, Run, reply
+from tests.edge.support.virtual_clock import VirtualRuntime, in_virtual_time
 
 BEGUN: Counter[int] = Counter()
 WORLD: dict[str, Any] = {"page": "first", "reads": 0, "deeds": 0}
@@ -266,10 +267,11 @@ async def test_a_parent_killed_among_its_children_ends_the_same_and_pays_no_answ
     assert again <= 3 * 8
 
 
+@in_virtual_time
 async def test_a_job_that_is_drained_rests_with_its_children_and_is_resumed_with_them(tmp_path: Path) -> None:
     """The calls in flight are finished, nothing new is asked in a child either, and no goal fails for it."""
     model = FunctionModel(lambda body: stop() and reply("ok"), pause_s=0.01)
-    run = Run(tmp_path, model, program=Walks())
+    run = Run(tmp_path, model, program=Walks(), runtime=VirtualRuntime())
 
     def stop() -> bool:
         if len(model.asked) == 4:
@@ -279,7 +281,7 @@ async def test_a_job_that_is_drained_rests_with_its_children_and_is_resumed_with
     run = await run.to_end()
     assert (run.facts["outcome"], run.facts["rows_failed"]) == ("partial", 0)
     assert len(model.complete) == len(model.asked) < 8
-    again = await Run(tmp_path, model, program=Walks()).to_end()
+    again = await Run(tmp_path, model, program=Walks(), runtime=VirtualRuntime()).to_end()
     assert (again.facts["outcome"], again.facts["rows_succeeded"]) == ("complete", 2)
     assert sorted(Counter(model.complete).values()) == [1] * 12
 
