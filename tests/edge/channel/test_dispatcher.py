@@ -367,56 +367,6 @@ async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> N
 
 
 @in_virtual_time
-@pytest.mark.parametrize("known", [0, 1, 5])
-async def test_one_that_was_silent_is_asked_what_it_knows_before_it_is_given_calls(known: int) -> None:
-    """The journal may have lost its end: the branch would take calls of an epoch that it knows for old ones."""
-    branch = FakeBranch("branch:0")
-    branch.silent, branch.epoch = True, known
-    scene = Scene(branch)
-    dispatch = await scene.meet()
-    dispatch.send([call(1)])
-    await asyncio.sleep(0.01)
-    assert not branch.heard_of and not dispatch.outdated.is_set()
-    branch.silent = False
-    if not known:
-        await until(lambda: branch.taken == [(1, 1)])
-        return
-    await asyncio.wait_for(dispatch.outdated.wait(), 5)
-    await asyncio.sleep(0.01)
-    assert not branch.heard_of and dispatch.acknowledged == known
-    await dispatch.meet(scene.names, known + 1)  # as the channel does that begins anew
-    assert not dispatch.outdated.is_set()
-    await until(lambda: branch.taken == [(1, 1)])
-    assert not scene.lost
-
-
-async def test_an_idle_one_is_asked_what_it_knows_at_its_first_sign_of_life() -> None:
-    """Orders about message batches are no calls, and a branch leaves old ones alone."""
-    branch = FakeBranch("branch:0")
-    branch.silent, branch.epoch = True, 5
-    dispatch = await Scene(branch).meet()
-    branch.silent = False
-    await asyncio.wait_for(dispatch.outdated.wait(), 5)
-
-
-async def test_a_later_channel_of_which_a_branch_tells_is_heard_of() -> None:
-    branch = FakeBranch("branch:0")
-    dispatch = await Scene(branch).meet()
-    branch.draining, dispatch.epoch = False, 0
-    branch.ask = answering(branch.ask, "work", "")  # type: ignore[method-assign]
-    dispatch.send([call(1)])
-    await asyncio.wait_for(dispatch.outdated.wait(), 5)
-
-
-def answering(ask: Callable[..., Any], to: str, answer: Any) -> Callable[..., Any]:
-    """Return ``ask`` with this answer to one method."""
-
-    async def answered(method: str, *args: Any) -> Any:
-        return answer if method == to else await ask(method, *args)
-
-    return answered
-
-
 async def test_calls_go_to_the_branch_that_answers() -> None:
     dead, alive = FakeBranch("a"), FakeBranch("b")
     scene = Scene(dead, alive)
