@@ -19,7 +19,7 @@ from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
 from policies.failures.peers import least_loaded
 from policies.failures.timeout import learned_patience, teaches_from_s
-from policies.limits.pace import Pace, correct, due_at_s, set_rates, take, take_back
+from policies.limits.pace import Pace, correct, due_at_s, put_off, set_rates, take, take_back
 
 if TYPE_CHECKING:
     from cortex.state.state import InFlightAttempt, State
@@ -197,9 +197,13 @@ def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:
         share.doubted = True
 
 
-def granted_pace(share: RouteShare, at_s: float, rates: tuple[float, float, float]) -> None:
-    """Set the rates of a new grant; 0: no bound."""
-    share.pace = _with_rates(share.pace, at_s, rates)
+def granted_pace(
+    share: RouteShare, at_s: float, rates: tuple[float, float, float], phase: float = 0.0, released: bool = False
+) -> None:  # fmt: skip
+    """Set the rates of a new grant; 0: no bound. ``released``: the route was held until now, with those of others."""
+    share.pace = _with_rates(share.pace, at_s, rates, phase)
+    if released and share.pace is not None:
+        put_off(share.pace, at_s, phase)
 
 
 def own_pace(pace: Pace | None, at_s: float, limits: Limits) -> Pace | None:
@@ -214,11 +218,13 @@ def by_hand(limits: Limits) -> tuple[float, float, float]:
     return requests, input_tokens, output_tokens
 
 
-def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float]) -> Pace | None:
+def _with_rates(
+    pace: Pace | None, at_s: float, rates: tuple[float, float, float], phase: float = 0.0
+) -> Pace | None:  # fmt: skip
     if not any(rate > 0 for rate in rates):
         return None
     pace = pace if pace is not None else Pace()
-    set_rates(pace, at_s, *(max(0.0, rate) for rate in rates))
+    set_rates(pace, at_s, *(max(0.0, rate) for rate in rates), phase)
     return pace
 
 

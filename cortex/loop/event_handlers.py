@@ -90,13 +90,15 @@ def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out)
     if not 0 <= event.route < len(k.shares):
         return
     share = k.shares[event.route]
+    held = not share.starts
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
     if event.starts >= 0:
         share.bounded += 1
     share.why, share.memo, share.granted_at_s = event.why, event.memo, k.at_s
     share.strays = event.strays
     share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0
-    granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
+    rates = event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s
+    granted_pace(share, k.at_s, rates, event.phase, held and event.starts < 0)
     if k.terms.fallbacks:
         _see_way(k)
 

@@ -89,6 +89,7 @@ def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker:
     if state.families:
         for row, share in zip(rows, shares, strict=True):
             row[4].share = share
+    _set_phases(pool, rows, shares)
     for row, share in zip(rows, shares, strict=True):
         if not row[1].expired:
             grant = due(state, pool, row, share, by_rate or row[0] == asker)
@@ -99,6 +100,19 @@ def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker:
         _probe(state, pool, route_name, out, asker)
     if allowed.held_until_s > state.at_s:
         again(state, pool, allowed.held_until_s)
+
+
+def _set_phases(pool: PoolState, rows: list[Row], shares: list[int]) -> None:
+    """Give each holder that has a share its phase: one after another, as far apart as the calls of the pool.
+
+    Only where headers tell the rate. Calls at the same times find the bucket empty, and its level is told after calls:
+    the learnt rate fell to its floor with four jobs at a bucket of less than four calls. A rate that is looked for by
+    refusals is not read from levels, and is looked for by bursts as well.
+    """
+    holders, place = sum(share > 0 for share in shares) if pool.limit.requests.per_s else 0, 0
+    for row, share in zip(rows, shares, strict=True):
+        row[4].phase = place / holders if holders and share > 0 else 0.0
+        place += share > 0
 
 
 def _rows(state: SchedulerState, pool: PoolState) -> list[Row]:
@@ -215,6 +229,7 @@ def issue(
         max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
         pools.memo(state, route, state.serial),
         state.pools[hold.pool].allowed.strays,
+        hold.phase,
     )
     entries = hold.announced
     while entries and entries[-1][1] <= permits:

@@ -220,3 +220,6 @@ class Grant(_Wire, frozen=True):
     """State of the pool and the route, which the holder returns with its claims to a restarted scheduler."""
     strays: bool = False
     """True if refusals are known not to follow load: a Retry-After holds the call that got it, not the route."""
+    phase: float = 0.0
+    """Share of the time between two calls by which the first one is put off, where rates are new or the route was held
+    (``policies.limits.pace.put_off``)."""

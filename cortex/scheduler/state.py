@@ -105,6 +105,8 @@ class RouteHolding(msgspec.Struct):
     """Time of its latest probe."""
     blocked: str = ""
     """Reason why the account is blocked, as the job reports; empty: it is not."""
+    phase: float = 0.0
+    """Phase of its pace among the holders of the pool, from 0 to 1 (``policies.limits.pace.put_off``)."""
 
 
 class JobClaims(msgspec.Struct):

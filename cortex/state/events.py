@@ -101,6 +101,8 @@ class PermitsGranted(_Event, frozen=True, tag="granted"):
     """Seconds until the route's open breaker is probed; 0: the breaker is not open."""
     strays: bool = False
     """True if refusals of the route are known not to follow load: a Retry-After holds the call that got it alone."""
+    phase: float = 0.0
+    """Phase of the pace among those of other jobs, from 0 to 1 (``policies.limits.pace.put_off``)."""
 
 
 class Answered(_Event, frozen=True, tag="answered"):

@@ -34,23 +34,42 @@ class Pace(msgspec.Struct, array_like=True):
 
 
 def set_rates(
-    pace: Pace, at_s: float, requests_per_s: float, input_tokens_per_s: float, output_tokens_per_s: float
+    pace: Pace,
+    at_s: float,
+    requests_per_s: float,
+    input_tokens_per_s: float,
+    output_tokens_per_s: float,
+    phase: float = 0.0,
 ) -> None:
     """Set the rates from now on. Raises ValueError for a rate that is negative or not a number.
 
     Calls let through under the old rates stay charged: the remaining wait is stretched or shortened by the change of
-    rate.
+    rate. ``phase``: where there was no rate of requests, share of the time between two calls after which the first
+    may begin (``put_off``).
     """
     if not (requests_per_s >= 0 and input_tokens_per_s >= 0 and output_tokens_per_s >= 0):
         raise ValueError(
             f"a rate must be 0 or more, not {requests_per_s}, {input_tokens_per_s}, {output_tokens_per_s}"
         )
+    new = requests_per_s > 0 == pace.requests_per_s
     pace.requests_due_s = _moved(pace.requests_due_s, at_s, pace.requests_per_s, requests_per_s)
     pace.input_due_s = _moved(pace.input_due_s, at_s, pace.input_tokens_per_s, input_tokens_per_s)
     pace.output_due_s = _moved(pace.output_due_s, at_s, pace.output_tokens_per_s, output_tokens_per_s)
     pace.requests_per_s = requests_per_s
     pace.input_tokens_per_s = input_tokens_per_s
     pace.output_tokens_per_s = output_tokens_per_s
+    if new:
+        put_off(pace, at_s, phase)
+
+
+def put_off(pace: Pace, at_s: float, phase: float) -> None:
+    """Let no call begin before this share of the time between two calls, from 0 to 1, is over.
+
+    Holders of a rate that is divided, or held back, begin at the same time, and would call at the same times from then
+    on. A bucket that holds less than a call of each would refuse the others each time. So each has its own phase.
+    """
+    if pace.requests_per_s:
+        pace.requests_due_s = max(pace.requests_due_s, at_s + phase / pace.requests_per_s)
 
 
 def _moved(due_s: float, at_s: float, old: float, new: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from cortex.scheduler import step
 from cortex.scheduler.reports import Claim, Claims, Grant, ProgressReport, RouteSignals
 from policies.limits.limit import PoolAllowance, UsageSample
-from policies.limits.pace import set_rates
+from policies.limits.pace import put_off, set_rates
 from tests.support.pool_simulation import MESSAGE_S, Pool, Provider
 
 POOL = "http://provider|key|sonnet"
@@ -65,8 +65,12 @@ class LeasedPool(Pool):
             return  # overtaken by a newer grant
         self._heard_serial[place] = grant.serial
         node = self.nodes[place]
+        held, node.held = node.held, not grant.starts
         node.permits = grant.permits if grant.starts else 0
-        set_rates(node.pace, self.now_s, grant.requests_per_s, grant.input_tokens_per_s, grant.output_tokens_per_s)
+        rates = grant.requests_per_s, grant.input_tokens_per_s, grant.output_tokens_per_s
+        set_rates(node.pace, self.now_s, *rates, grant.phase)
+        if held and not node.held:
+            put_off(node.pace, self.now_s, grant.phase)
         self._begin(place)
         self._shared = PoolAllowance(sum(each.permits for each in self.nodes))
         self._at(self._draw(MESSAGE_S), self._join, place)

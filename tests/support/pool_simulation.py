@@ -27,7 +27,7 @@ from policies.limits.limit import (
     new,
     observe,
 )
-from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
+from policies.limits.pace import Pace, correct, due_at_s, put_off, set_rates, take
 
 REPORT_S = 0.25
 SOON_S = 0.04
@@ -100,6 +100,8 @@ class Node(msgspec.Struct):
     told_in_flight: int = 0
     report_at_s: float = 0.0
     wake_at_s: float = math.inf
+    held: bool = False
+    """True while the provider asks to wait."""
     begun: int = 0
     answered: int = 0
     throttled: int = 0
@@ -389,17 +391,21 @@ class Pool:
         node, n = self.nodes[place], len(self.nodes)
         if shared is not self._shared:
             return  # overtaken by a newer grant
+        held, node.held = node.held, shared.held_until_s > self.now_s
         node.permits = shared.concurrency // n + (place < shared.concurrency % n)
-        if shared.held_until_s > self.now_s:
+        if node.held:
             node.permits = 0
-        part = node.permits / shared.concurrency or 1e-9
+        part, phase = node.permits / shared.concurrency or 1e-9, place / n if self.limit.requests.per_s else 0.0
         set_rates(
             node.pace,
             self.now_s,
             shared.requests_per_s * part,
             shared.input_tokens_per_s * part,
             shared.output_tokens_per_s * part,
+            phase,
         )
+        if held and not node.held:
+            put_off(node.pace, self.now_s, phase)
         self._begin(place)
 
     # ------------------------------------------------------------------------------------------ readings

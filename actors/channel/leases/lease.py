@@ -437,7 +437,7 @@ class Lease:
             [
                 events.PermitsGranted(
                     grant.permits, place.at, starts, grant.generation, grant.requests_per_s, grant.input_tokens_per_s,
-                    grant.output_tokens_per_s, grant.why, grant.memo, grant.again_s, grant.strays,
+                    grant.output_tokens_per_s, grant.why, grant.memo, grant.again_s, grant.strays, grant.phase,
                 )
             ]
         )  # fmt: skip

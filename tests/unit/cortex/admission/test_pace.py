@@ -242,3 +242,15 @@ def test_only_a_call_that_asked_somebody_counts_for_the_rate(name: str, by: str)
         for _ in "bcd":
             stage.turn(ended(stage, stage.call()))
         assert stage.emitted == ["known"] * 4
+
+
+def test_a_new_pace_and_one_that_was_held_begin_with_their_phase():
+    stage = Stage(Flat(texts=tuple("abcd")), permits=0)
+    granted = events.PermitsGranted(4, requests_per_s=0.25, phase=0.5)
+    stage.turn(granted, at_s=100.0)
+    assert not stage.calls and stage.k.due_at_s() == pytest.approx(102.0 - BURST_S + TOGETHER_S)
+    stage.turn(granted, at_s=102.0)
+    assert len(stage.calls) == 1, "another grant puts nothing off"
+    stage.turn(events.PermitsGranted(4, starts=0, requests_per_s=0.25, phase=0.5), at_s=103.0)
+    stage.turn(granted, at_s=200.0)
+    assert len(stage.calls) == 1 and stage.k.due_at_s() == pytest.approx(202.0 - BURST_S + TOGETHER_S)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.limits.pace import BURST_S, Pace, correct, due_at_s, set_rates, take
+from policies.limits.pace import BURST_S, Pace, correct, due_at_s, put_off, set_rates, take
 
 INF = float("inf")
 
@@ -148,3 +148,23 @@ def test_a_pace_travels() -> None:
     pace = paced(3.0, 4.0, 5.0, at_s=6.0)
     take(pace, 6.0, 7, 8)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(pace), type=Pace) == pace
+
+
+def test_the_first_calls_of_holders_with_phases_are_as_far_apart_as_those_of_the_whole():
+    holders = [Pace() for _ in range(4)]
+    for place, pace in enumerate(holders):
+        set_rates(pace, 100.0, 0.25, 0.0, 0.0, place / 4)
+    assert [due_at_s(pace) + BURST_S for pace in holders] == [100.0, 101.0, 102.0, 103.0]
+    for pace in holders:
+        set_rates(pace, 100.0, 0.5, 0.0, 0.0, 0.9)
+    assert [due_at_s(pace) + BURST_S for pace in holders] == [100.0, 100.5, 101.0, 101.5], "a rate that was there moves them"
+
+
+@pytest.mark.parametrize(("due_s", "after_s"), [(90.0, 102.0), (101.0, 102.0), (103.0, 103.0)])
+def test_a_pace_is_put_off_by_its_phase_and_never_brought_forward(due_s: float, after_s: float):
+    pace = Pace(requests_per_s=0.25, requests_due_s=due_s)
+    put_off(pace, 100.0, 0.5)
+    assert pace.requests_due_s == after_s
+    free = Pace(output_tokens_per_s=1.0)
+    put_off(free, 100.0, 0.5)
+    assert free == Pace(output_tokens_per_s=1.0)
