@@ -390,6 +390,16 @@ def test_the_step_after_one_that_was_doubted_is_doubted_too() -> None:
     assert found.waiting(240, 540) <= 0.2 * 1_024
 
 
+@pytest.mark.parametrize("seed", [1, 6])
+def test_calls_begun_with_the_return_to_a_step_that_was_doubted_do_not_count(seed: int) -> None:
+    """First of them found free slots, so a step to 128 seemed to be a slower batch: 245 followed, and .30 and .40 of the
+    slots waited."""
+    found = Queues(Server(slots=100, mean_s=30.0), seed=seed).run(540)
+    assert found.used(240, 540) >= 0.97
+    assert found.waiting(240, 540) <= 0.15 * 100
+    assert found.waiting_max(0, 540) <= 100
+
+
 @pytest.mark.parametrize(("slots", "seed"), [(700, 1), pytest.param(700, 2, marks=pytest.mark.long)])
 def test_a_step_that_is_doubted_when_all_connections_are_reset_is_forgotten(slots: int, seed: int) -> None:
     """No call of the step is answered any more: 512 of 700 slots were used for good."""
