@@ -536,6 +536,11 @@ def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, fol
             waiting.fixed_s += queue.before_wait_s
         return queue.before
     if does:
+        # Standard error of what follows: the mean of n durations has that of one divided by √n, at each number.
+        error = max(now.noise, now.varied) * math.sqrt(2 / max(waiting.fresh, 1)) / math.log(in_flight / queue.before)
+        if follows < SURE * error and waiting.fresh < min(2 * in_flight, KNOWN_ANSWERS):
+            queue.trial = trial
+            return in_flight
         waiting.fixed_s += now.wait_s
         queue.growing = True
         return in_flight
