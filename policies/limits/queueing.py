@@ -201,6 +201,8 @@ class Queueing(msgspec.Struct, array_like=True):
     """The same of the step before; 0: not known."""
     relief: Relief = field(default_factory=Relief)
     """Cut of the calls in flight after an attempt that timed out."""
+    resumed_s: float = 0.0
+    """Time at which the latest step that was taken back was returned to, in seconds."""
 
 
 def is_quick(
@@ -241,8 +243,7 @@ def observe(
         return in_flight
     allowed, doubted = in_flight, _doubted(queue, at_s, in_flight)
     in_flight = doubted or in_flight
-    until_s = queue.doubted_s if doubted else math.inf
-    told = waits.take(waiting, at_s, in_flight, samples, prompts, until_s=until_s)
+    told = waits.take(waiting, at_s, in_flight, samples, prompts, without=_without(queue))
     if waiting.burst >= FIRST:
         queue.burst_s = queue.burst_s or at_s - waiting.from_s
     if doubted and queue.burst_before_s and waiting.fresh >= FIRST:
@@ -275,7 +276,8 @@ def observe(
     wanted = float(max(round(wanted), 1))
     if wanted == doubted and queue.growing and follows < FOLLOWS_PARTLY and now.share - now.error > _quiet(in_flight):
         return allowed
-    queue.doubted = 0.0
+    if doubted:
+        queue.doubted, queue.resumed_s = 0.0, at_s
     if wanted != in_flight:
         factor = 1.0
         if now.share <= _quiet(in_flight) or now.noise < EXACT:
@@ -304,6 +306,14 @@ def _doubted(queue: Queueing, at_s: float, in_flight: float) -> float:
         queue.doubted = queue.before = 0.0
         waits.begin_anew(queue.waiting, at_s, in_flight)
     return queue.doubted
+
+
+def _without(queue: Queueing) -> tuple[float, float]:
+    """Return the times from which and until which calls begun count as no answers of the number that is read: those
+    begun while its step was taken back, and with the return to it, find free slots, as those begun with a step do."""
+    if queue.doubted:
+        return queue.doubted_s, math.inf
+    return queue.doubted_s, queue.resumed_s + waits.LATE_S
 
 
 def _is_late(queue: Queueing, at_s: float, in_flight: float) -> bool:
@@ -338,8 +348,7 @@ def note(
     """Take in the answers of a report after which the number is kept for another reason."""
     if samples and not queue.left:
         doubted = _doubted(queue, at_s, in_flight)
-        until_s = queue.doubted_s if doubted else math.inf
-        waits.take(queue.waiting, at_s, doubted or in_flight, samples, prompts, until_s=until_s)
+        waits.take(queue.waiting, at_s, doubted or in_flight, samples, prompts, without=_without(queue))
 
 
 def _all_around(queue: Queueing, at_s: float, in_flight: float) -> bool:
@@ -364,6 +373,7 @@ def shift(queue: Queueing, by_s: float) -> None:
     queue.waiting.heard_s += by_s
     queue.read_s += by_s
     queue.doubted_s += by_s
+    queue.resumed_s += by_s
     queue.relief.until_s += by_s
     told_queue.shift(queue.told, by_s)
 
@@ -526,6 +536,11 @@ def _judged(queue: Queueing, trial: int, in_flight: float, now: WaitReading, fol
             waiting.fixed_s += queue.before_wait_s
         return queue.before
     if does:
+        # Standard error of what follows: the mean of n durations has that of one divided by √n, at each number.
+        error = max(now.noise, now.varied) * math.sqrt(2 / max(waiting.fresh, 1)) / math.log(in_flight / queue.before)
+        if follows < SURE * error and waiting.fresh < min(2 * in_flight, KNOWN_ANSWERS):
+            queue.trial = trial
+            return in_flight
         waiting.fixed_s += now.wait_s
         queue.growing = True
         return in_flight

@@ -251,12 +251,12 @@ def note(waiting: Waiting, samples: Sequence[tuple[float, int]], prompts: Sequen
 
 def take(
     waiting: Waiting, at_s: float, in_flight: float, samples: Sequence[tuple[float, int]], prompts: Sequence[int],
-    fades: float = 0.0, until_s: float = math.inf,
+    fades: float = 0.0, without: tuple[float, float] = (math.inf, math.inf),
 ) -> bool:  # fmt: skip
     """Take in the answers of a report; return False if none of them was begun since the last change.
 
-    `fades`: answers over which those since the last change fade at least; 0: the usual ones. `until_s`: time from which
-    calls begun count as no answers of this number in flight.
+    `fades`: answers over which those since the last change fade at least; 0: the usual ones. `without`: times from
+    which and until which calls begun count as no answers of this number in flight.
     """
     note(waiting, samples, prompts)
     silent_s = at_s - waiting.heard_s
@@ -267,8 +267,10 @@ def take(
     waiting.heard_s = at_s
     from_s, old, new = waiting.from_s, LengthSums(), LengthSums()
     for (seconds, output), prompt in zip(samples, prompts, strict=False):
-        _add(new if from_s <= at_s - seconds < until_s else old, seconds, output, prompt)
-        waiting.burst += from_s - LATE_S <= at_s - seconds < from_s
+        begun_s = at_s - seconds
+        counts = from_s <= begun_s and not without[0] <= begun_s < without[1]
+        _add(new if counts else old, seconds, output, prompt)
+        waiting.burst += from_s - LATE_S <= begun_s < from_s
     many = min(max(2 * in_flight, 48.0), 512.0)
     _fade(waiting.lengths, many, old)
     if not new.count:
