@@ -48,6 +48,8 @@ MOSTLY: Final = 0.5
 """Share of a call's charge beyond which it is mostly input: below it, pacing by input would correct too much."""
 USED: Final = 0.9
 """Share of a rate that must be in use for the rate to count as the binding bound."""
+FALLEN: Final = 0.5
+"""Share of the sustained rate below which the present one has fallen: a storm begins, or a silence is just over."""
 TICK_S: Final = 1e-6
 """Duration of an answer that came before the clock had moved on, in seconds: shorter than any."""
 STEP_MAX_S: Final = 2.0
@@ -183,7 +185,7 @@ class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
     """No call may begin before this time. If it lies ahead, the other bounds are for afterwards and may change until
     then: ask again at that moment."""
     strays: bool = False
-    """True while a share of refusals is tolerated that half the load had too: a Retry-After then holds the call that
+    """True while a share of refusals is tolerated that less load had too: a Retry-After then holds the call that
     got it, and no other."""
 
 
@@ -241,7 +243,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         _take_readings(limit, at_s, sample.rate, binding)
     if probing.strays.climbs and search.ascend(policy, probing, limit.load, at_s):
         return False
-    if strays.check(policy, probing.strays):
+    if strays.check(policy, probing.strays, at_s):
         search.restore(policy, probing, limit.load, limit.load.accepted_per_s)
     if sample.throttled and _throttled(policy, limit, at_s, sample):
         return False
@@ -370,7 +372,7 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     if not explained and not probing.episode:
         if limit.queue is not None and not limit.queue.left and probing.mode is ProbeMode.SLOW_START:
             return _leave_queue(policy, limit, at_s, sample)
-        if strays.tolerates(policy, probing.strays, sample.in_flight, limit.load.accepted_per_s):
+        if strays.tolerates(policy, probing.strays, sample.in_flight, _accepted_per_s(limit, sample.in_flight), at_s):
             return False
         search.remember(policy, probing, limit.load, sample.in_flight, at_s)
         probing.episode = True
@@ -380,6 +382,15 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)
     return True
+
+
+def _accepted_per_s(limit: PoolLimit, in_flight: int) -> float:
+    """Accepted calls per second, over the time of a call where that is longer than the memory (Little's law); 0 if
+    less than `FALLEN` of what is sustained: then no load is known to compare with."""
+    load = limit.load
+    if load.accepted_per_s < FALLEN * load.steady_per_s:
+        return 0.0
+    return in_flight / load.latency_s if load.latency_s > RATE_MEMORY_S else load.accepted_per_s
 
 
 def _leave_queue(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
@@ -498,7 +509,8 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         requests_per_s = _least(requests_per_s, served / (1 - min(probing.strays.tolerated, 0.9)))
     if probing.strays.checked:
         concurrency = min(concurrency, probing.strays.checked)
-        requests_per_s = _least(requests_per_s, max(probing.strays.block_before / 2, policy.least_per_s))
+        sent_per_s = policy.check_load * probing.strays.block_before
+        requests_per_s = _least(requests_per_s, max(sent_per_s, policy.least_per_s))
     limit.capped = _capped(limit, caps, concurrency, requests_per_s)
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)

@@ -130,14 +130,17 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bound of the time from one return to an earlier limit to the next."""
     check_refusals: int = 8
     """Refusals until the first check, times the multiple of `check_every`."""
+    check_load: float = 0.75
+    """Share of what is accepted that is sent in a check, and of the calls in flight. A limit accepts all of the former
+    when it is sent alone; the quarter is the error (1/√n, Poisson) of a rate counted from 16 calls."""
     check_ratio: float = 8.0
-    """Factor by which a limit refuses fewer calls at half load than the tolerated share, at least."""
+    """Factor by which a limit refuses fewer calls in a check than the tolerated share, at least."""
     check_odds: float = 100.0
     """Odds at which a check decides."""
     seen_max: int = 1_000
     """Upper bound of the calls that count for the tolerated share: it may change."""
     check_every: int = 20
-    """Multiple of a check's calls that are sent between two checks."""
+    """Multiple of a check's calls that are sent between two checks, and of its time that passes."""
     reserve_s: float = 60.0
     """Seconds of its refill that a token bucket holds at most: limits are named by the minute."""
     proof_s: float = 1.0

@@ -533,7 +533,8 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
             probing.strikes = 0
         wait_s = policy.settled_return_s
         if load.accepted_per_s:
-            cost_s = policy.calls_a_refusal * probing.refused / load.accepted_per_s
+            caused = independent.caused(probing.strays, probing.accepted, probing.refused)
+            cost_s = policy.calls_a_refusal * caused / load.accepted_per_s
             wait_s = min(max(wait_s, 0.8 * cost_s), policy.probe_max_s)
         _cut(policy, probing, probing.concurrency, policy.settled_cut, wait_s)
 
@@ -583,7 +584,8 @@ def _pace_at(policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float,
     probing.rate = rate
     if settled:
         until_s = max(policy.settled_s, policy.settled_latencies * load.latency_s)
-        until_s = min(max(until_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
+        caused = independent.caused(probing.strays, probing.accepted, probing.refused)
+        until_s = min(max(until_s, policy.calls_a_refusal * caused / rate), policy.probe_max_s)
     else:
         calls_s = min(20 / rate, policy.guess_max_s)
         until_s = max(policy.unsettled_s, policy.unsettled_latencies * load.latency_s, calls_s)

@@ -22,10 +22,12 @@ So a climb tells the two apart by few calls, where half the load would need some
 **Tolerance.** A share of refusals that a climb has found independent of load begins no episode until it grows.
 
 **Check.** Refusals that a limit causes could look the same: as many as the tolerated share. So from time to time the
-pool sends half, until the counts decide. A limit then refuses nothing, and the tolerance ends; strays are as frequent
-as before, or correct the share.
+pool sends three quarters of what is accepted, until the counts decide. A limit then refuses nothing, and the tolerance
+ends; strays are as frequent as before, or correct the share. A check costs time too: where calls take long, those in
+flight must end first. So the next one waits for a multiple of its duration, not for refusals alone.
 
-**Cost.** A climb that met a limit cost refusals: until the next one a hundred calls go well for each of them.
+**Cost.** A climb that met a limit cost refusals: until the next one a hundred calls go well for each of them. Tolerated
+refusals are no cost of a probe, since they come without it.
 
 Counts of refusals that do not depend on each other deviate by their square root (Poisson).
 """
@@ -69,11 +71,11 @@ class Strays(msgspec.Struct, array_like=True):
     target: float = 0.0
     """Pace at which the climb ends, in requests per second."""
     block_at_s: float = 0.0
-    """Time at which the block began."""
+    """Time at which the block or the check began; after a check, the time before which no other begins."""
     block_accepted: int = 0
-    """Calls accepted in the block, or at half load in a check."""
+    """Calls accepted in the block, or in the check."""
     block_refused: int = 0
-    """Calls refused in the block, or at half load in a check."""
+    """Calls refused in the block, or in the check."""
     block_before: float = 0.0
     """Accepted rate of the climb's latest whole block, or before the climb or the check, in requests per second."""
     next_s: float = 0.0
@@ -83,7 +85,7 @@ class Strays(msgspec.Struct, array_like=True):
     wait_s: float = 0.0
     """Seconds from the latest climb that met a limit to the next one."""
     check_every: int = 1
-    """Multiple of a check's calls until the next check: the first comes soon."""
+    """Multiple of a check's calls, and of its time, until the next check: the first comes soon."""
     checked: int = 0
     """Calls in flight that are allowed during a check; 0: no check."""
     sustained: float = 0.0
@@ -96,7 +98,7 @@ class Strays(msgspec.Struct, array_like=True):
     seen: int = 0
     """Calls from which the tolerated share was estimated."""
     confirmed: bool = False
-    """True if a check has found the tolerated share at half load, too."""
+    """True if a check has found the tolerated share at less load, too."""
     unrefused: int = 0
     """Calls accepted since the latest refusal."""
 
@@ -319,10 +321,11 @@ def _end_climb(policy: LimitPolicy, strays: Strays, shown: bool) -> None:
     strays.accepted = strays.refused = 0
 
 
-def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float) -> bool:
+def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float, at_s: float) -> bool:
     """Return True if the refusals so far are no more than the tolerated share explains: they begin no episode.
 
-    A check is begun when it is due: `per_s` is the rate that is accepted, in requests per second.
+    A check is begun when it is due at `at_s`: `per_s` is the rate that is accepted, in requests per second; 0: it is
+    not known, and none is begun.
     """
     if not strays.tolerated:
         return False
@@ -336,12 +339,13 @@ def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float)
     if strays.refused > expected + 3 * math.sqrt(expected * (1 + calls / max(strays.seen, 1))) + 1:
         strays.accepted = strays.refused = 0
         return False
-    if strays.refused >= policy.check_refusals * strays.check_every:
+    due = strays.refused >= policy.check_refusals * strays.check_every and at_s >= strays.block_at_s
+    if due and per_s > 0:
         strays.check_every = min(4 * strays.check_every, policy.check_every)
         strays.tolerated += 0.5 * min(strays.refused / calls - strays.tolerated, 0.0)
-        strays.checked = max(in_flight // 2, 1)
+        strays.checked = max(int(policy.check_load * in_flight), 1)
         strays.block_before = per_s
-        _begin_block(strays, 0.0)
+        _begin_block(strays, at_s)
     return True
 
 
@@ -360,12 +364,17 @@ def ended(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
     return True
 
 
-def check(policy: LimitPolicy, strays: Strays) -> bool:
-    """End a check once its counts decide; return True if they end the tolerance.
+def caused(strays: Strays, accepted: int, refused: int) -> float:
+    """Return how many of these refusals a probe has caused: all but the tolerated share, which comes at any load."""
+    return max(refused - strays.tolerated * (accepted + refused), 0.0)
+
+
+def check(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
+    """End a check at `at_s` once its counts decide; return True if they end the tolerance.
 
     Sequential probability ratio test (A. Wald, Sequential Tests of Statistical Hypotheses, Annals of Mathematical
     Statistics 16(2), 1945) of the tolerated share against that share divided by `check_ratio`: a limit refuses no more
-    at half load.
+    at `check_load`.
     """
     calls, refused = strays.block_accepted + strays.block_refused, strays.block_refused
     if not strays.checked or not calls:
@@ -375,6 +384,7 @@ def check(policy: LimitPolicy, strays: Strays) -> bool:
     if abs(evidence) < math.log(policy.check_odds):
         return False
     strays.checked = strays.accepted = strays.refused = 0
+    strays.block_at_s = at_s + min(strays.check_every * (at_s - strays.block_at_s), policy.probe_max_s)
     if evidence < 0 and refused < 2:
         end(strays)
         return True
