@@ -224,7 +224,8 @@ def _with_rates(
     if not any(rate > 0 for rate in rates):
         return None
     pace = pace if pace is not None else Pace()
-    set_rates(pace, at_s, *(max(0.0, rate) for rate in rates), phase)
+    requests, input_tokens, output_tokens = (max(0.0, rate) for rate in rates)
+    set_rates(pace, at_s, requests, input_tokens, output_tokens, phase)
     return pace
 
 
