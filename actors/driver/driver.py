@@ -302,6 +302,8 @@ class Driver:
             results = int(self._facts["results"])
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
                 over = index >= self._results(sealed)
+                if sealed and not over:
+                    sealed = await self._seal(results)  # the channel was restarted meanwhile
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)

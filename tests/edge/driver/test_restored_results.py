@@ -18,15 +18,17 @@ OUTCOME = {"outcome": "partial", "broken": "", "reopened": 1}
 
 class RestingChannel:
     """Channel of a job at rest after a retry: a list of results, and restored ones behind them. ``late`` results come
-    as it is to be sealed.
+    as it is to be sealed. ``deaths``: times that it is restarted after that.
     """
 
-    def __init__(self, listed: list[str], restored: list[str], late: list[str]) -> None:
-        self.listed, self.restored, self.late = listed, restored, late
+    def __init__(self, listed: list[str], restored: list[str], late: list[str], deaths: int = 0) -> None:
+        self.listed, self.restored, self.late, self.deaths = listed, restored, late, deaths
         self.sealed = False
 
     async def ask(self, method: str, *args: Any) -> Any:
         if method == "results":
+            if self.sealed and self.deaths:
+                self.sealed, self.deaths = False, self.deaths - 1
             index = args[0]
             given = [*self.listed, *(self.restored if self.sealed else [])]
             return msgspec.msgpack.encode(list(enumerate(given))[index:])
@@ -58,15 +60,16 @@ class ListSink:
         return len(self.values), 0
 
 
+@pytest.mark.parametrize("deaths", [0, 1, 2])
 @pytest.mark.parametrize("cuts_back", [True, False])
 @pytest.mark.parametrize("late", [[], ["c"], ["c", "d"]])
 @pytest.mark.parametrize("restored", [[], ["old"], ["old", "older"]])
 @in_virtual_time
 async def test_each_result_is_written_once_whenever_it_comes(
-    restored: list[str], late: list[str], cuts_back: bool
+    restored: list[str], late: list[str], cuts_back: bool, deaths: int
 ) -> None:
     """A paid row was missing, and the one that failed before was there twice."""
-    channel, sink = RestingChannel(["a", "b"], restored, late), ListSink(cuts_back)
+    channel, sink = RestingChannel(["a", "b"], restored, late, deaths), ListSink(cuts_back)
 
     class Seen(Driver):
         """Driver that has nothing but a channel and a sink."""
