@@ -167,7 +167,7 @@ def test_a_damaged_turn_is_named_with_what_to_do(place: Path, tmp_path: Path, ki
     if kind == "cut off":
         with closing(StateFolder(to).journal("j")) as source:
             source.note_end()
-    values = {"flipped": stored[3][:9] + b"?" + stored[3][10:], "of another place": stored[4]}
+    values = {"flipped": stored[3][:9] + bytes([stored[3][9] ^ 1]) + stored[3][10:], "of another place": stored[4]}
     _write(to, "turns", at, values.get(kind))
     said = rf"job j is damaged at turn {at}: .*`cortex fork j .*--at {at - 1}`"
     with pytest.raises(Damaged, match=said), closing(StateFolder(to).journal("j")) as source:
