@@ -109,7 +109,7 @@ class LeasesWatch(Observer):
             self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
         elif isinstance(event, ChannelJoined):
             self._joined(state, event, now_s)
-        elif isinstance(event, JobLeft):
+        elif isinstance(event, JobLeft) and event.job not in state.jobs:  # else it was an earlier run that left, late
             for key in [key for key in self._held if spoken_for(key[0]) == event.job]:
                 del self._held[key]
             self._over(event.job)
