@@ -312,8 +312,8 @@ class CallsWatch(Observer):
         if record.k.shards:  # the parent learns the shards' costs a moment later
             committed = 0
         for other, each in self._watch.jobs.items():
-            if each.k is not None and (other.startswith(f"{name}~") or self._asks_as.get(other) == name):
-                committed += each.k.ledger.committed_nusd
+            if other.startswith(f"{name}~") or self._asks_as.get(other) == name:
+                committed += each.k.ledger.committed_nusd if each.k is not None else 0
                 lost_nusd += self._books[other].lost_nusd
         if books.billed_nusd > committed + lost_nusd:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
