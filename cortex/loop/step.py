@@ -53,6 +53,7 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
                 take(k, program, event, out)
     if k.on_decision is not None:
         k.on_decision(0, "heard", {})
+    due = _is_due(k)
     if k.delayed:
         wake(k, out, program)
     if k.submissions:
@@ -67,7 +68,7 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     if not k.outcome and not satisfied(k, program) and may_begin(k):
         if k.unhedged and k.paused is None:
             hedging.look(k, out)
-        select(k, program, turn, out)
+        select(k, program, turn, out, due)
     if not k.outcome and satisfied(k, program) and not (k.submissions and batch_submissions.nameless(k)):
         conclude(k, program)
     if k.terms.role_routes:
@@ -84,8 +85,13 @@ MADE_MAX = 4_096
 """Goals made in one turn that may each be found too large; a program that makes goals forever is stopped."""
 
 
-def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
-    """Let the program choose calls until permits, money or its own wishes are used up.
+def _is_due(k: State) -> bool:
+    """Return True if time alone opens or ends a goal in this turn."""
+    return any(heap[0][0] <= k.at_s for heap in (k.delayed, k.deadlines) if heap)
+
+
+def select(k: State, program: Program, turn: events.Turn, out: Out, due: bool = False) -> None:
+    """Let the program choose calls until permits, money or its own wishes are used up. ``due``: as of ``_is_due``.
 
     What select yields is collected while K does not change, and then applied. Changes may open new goals, so select is
     called again after them; a program that only changes and never asks is stopped by a bound.
@@ -98,7 +104,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         k.short = k.elsewhere = False
         k.wishes = True
         calls_max = room(k) if program.calls_models else 1
-        if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
+        if calls_max <= 0 and not (several and (k.looking or due or _brings_news(turn))):
             if not k.unseen:
                 k.unseen = _brings_news(turn)
             if several:

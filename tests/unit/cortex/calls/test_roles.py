@@ -11,12 +11,13 @@ import pytest
 from cortex.calls import route_lanes
 from cortex.calls.request import question_hash
 from cortex.state import commands, events
-from cortex.state.changes import Ask, Change, Resolve, Vote
+from cortex.state.changes import Ask, Change, Fail, Resolve, Vote
 from cortex.state.program import Program
 from cortex.state.state import Goal, State, Status
 from cortex.values.limits import JobTerms, Limits
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import parse_price
+from policies.failures.failure import Failure
 from tests.support.state_machine_harness import PRICE, Flat, Stage, asked, of, other, prompt, terms
 
 BOUND = Limits(output_tokens_max=10)
@@ -233,6 +234,29 @@ def test_what_is_under_way_and_what_is_to_be_tried_again_counts_for_its_lane():
     assert route_lanes.demands(stage.k) == [1, 2]
     stage.fail("overloaded", goal=2)
     assert stage.k.resting == 1 and route_lanes.demands(stage.k) == [1, 2]
+
+
+@pytest.mark.parametrize("due", ["retry", "deadline"])
+def test_what_is_due_when_the_last_permit_is_withdrawn_still_counts_for_its_lane(due):
+    """A channel that stood still learns that its lease ran out before anything else. The job ended as failed."""
+
+    class Limited(Cast, frozen=True):
+        def begin(self, k: State) -> Iterable[Change]:
+            yield Goal("text", "judge:a", deadline_at_s=180.0 if due == "deadline" else 0.0)
+
+        def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
+            yield Goal("text", "judge:b")
+            yield Fail(goal, failure.message)
+
+    stage = Stage(Limited(), BOUND, permits=0, role_routes=(JUDGE,), roles={"judge": 1})
+    stage.turn(events.PermitsGranted(1, route=1))
+    if due == "retry":
+        stage.fail("overloaded", goal=1)
+        assert stage.k.resting == 1
+    stage.turn(events.PermitsGranted(0, why="the lease ran out", route=1), at_s=stage.k.at_s + 120.0)
+    assert stage.k.outcome == "" and route_lanes.demands(stage.k) == [0, 1 + len(stage.k.flights)]
+    stage.turn(events.PermitsGranted(2, route=1))
+    assert [asked(call) for call in list(stage.calls.values())[-1:]] == ["a" if due == "retry" else "b"]
 
 
 def test_nobody_asks_for_more_than_its_user_allows():
