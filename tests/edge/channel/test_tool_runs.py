@@ -16,8 +16,9 @@ import cortex
 from actors.journal.journal import StateFolder
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.in_process_job import PRICE, FunctionModel, Run, reply
+from tests.edge.support.in_process_job import PRICE, FunctionModel, MeetingModel, Run, reply
 from tests.edge.support.virtual_clock import VirtualRuntime, in_virtual_time
+from tests.support.patience import PATIENCE_S
 
 BEGUN: Counter[int] = Counter()
 WORLD: dict[str, Any] = {"page": "first", "reads": 0, "deeds": 0}
@@ -85,7 +86,7 @@ GATE = threading.Event()
 def gated(number: int) -> int:
     """Begins, and waits for the gate."""
     BEGUN[number] += 1
-    GATE.wait(10)
+    GATE.wait(2 * PATIENCE_S)  # or its place would be another's before the job is killed
     return number
 
 
@@ -298,7 +299,7 @@ async def test_an_account_that_is_blocked_in_a_child_fails_no_goal(tmp_path: Pat
 
 
 async def test_child_jobs_together_keep_to_the_calls_at_once_that_their_user_allows(tmp_path: Path) -> None:
-    model = FunctionModel(pause_s=0.005)
+    model = MeetingModel(2, pause_s=0.005)
     run = await Run(tmp_path, model, program=Walks(walks=6), limits=Limits(concurrency=2)).to_end()
     assert run.facts["outcome"] == "complete"
     assert (len(model.asked), model.most_at_once) == (36, 2)

@@ -17,7 +17,7 @@ from policies.failures.route_choice import pool_name
 from policies.limits import tenancy
 from policies.limits.limit import PoolCaps
 from policies.limits.tenancy import SharedAccount, TenantRequest, TenantShare
-from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+from tests.edge.support.in_process_job import FunctionModel, ListSource, MeetingModel, Run, rows
 from tests.edge.support.lease_fixture import World, act
 from tests.support.patience import PATIENCE_S
 
@@ -65,7 +65,7 @@ def _run(folder: Path, model: FunctionModel, count: int) -> Run:
 
 
 async def test_a_limit_holds_across_two_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, model = _shared(monkeypatch, concurrency=5), FunctionModel(pause_s=0.01)
+    there, model = _shared(monkeypatch, concurrency=5), MeetingModel(5, pause_s=0.01)
     first, second = (_run(tmp_path / name, model, 60) for name in "ab")
     await asyncio.gather(first.to_end(), second.to_end())
     assert len(model.complete) == 120
@@ -74,7 +74,7 @@ async def test_a_limit_holds_across_two_clusters(tmp_path: Path, monkeypatch: py
 
 
 async def test_who_is_alone_has_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, model = _shared(monkeypatch), FunctionModel(pause_s=0.05)
+    there, model = _shared(monkeypatch), MeetingModel(20, pause_s=0.05)
     began_s = time.monotonic()
     await _run(tmp_path, model, 100).to_end()
     assert model.most_at_once >= 20, "where no number was set its own limit alone bounds it"
@@ -94,6 +94,7 @@ async def test_where_nobody_answers_any_more_a_share_runs_out(
     while len(model.complete) < 10:  # noqa: ASYNC110 - the very next moment is wanted
         await asyncio.sleep(0.005)
     there.away = "the database postgresql://h/d is away"
+    model._pause_s = 0.2  # what is left takes several times as long as the share may last
     cortex: Any = run.runtime.find("cortex")
     while cortex._state.pools[POOL].granted or model.at_once:  # noqa: ASYNC110 - its share has run out
         await asyncio.sleep(0.005)
@@ -102,7 +103,7 @@ async def test_where_nobody_answers_any_more_a_share_runs_out(
     await asyncio.sleep(0.2)
     assert len(model.asked) == asked, "nothing is begun without a share"
     assert caplog.text.count("postgresql://h/d is away") == 1
-    there.away = ""
+    there.away, model._pause_s = "", 0.01
     await running
     assert len(model.complete) == 60
     assert model.most_at_once <= 2

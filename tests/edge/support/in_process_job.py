@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from cortex.values.reply import Reply, Usage
 from policies.estimates.price import Price
 from policies.failures.failure import Failure
 from policies.failures.route_choice import pool_name, route_name
+from tests.support.patience import PATIENCE_S
 
 Answering = Callable[[bytes], Reply | Failure | None]
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
@@ -64,7 +66,7 @@ class FunctionModel:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await asyncio.sleep(self._pause_s)
+            await self._pause()
             answer = self._answer(body)
             if answer is None:
                 await asyncio.Event().wait()
@@ -74,11 +76,33 @@ class FunctionModel:
         finally:
             self.at_once -= 1
 
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._pause_s)
+
     async def count_tokens(self, body: bytes) -> int | None:
         return None
 
     async def close(self) -> None:
         pass
+
+
+class MeetingModel(FunctionModel):
+    """Model whose first calls end only once ``together`` are under way at once. Else a machine that is slow to send
+    has answered the first before it sends the last.
+    """
+
+    def __init__(self, together: int, pause_s: float = 0.0) -> None:
+        super().__init__(pause_s=pause_s)
+        self._together, self._met = together, asyncio.Event()
+
+    async def _pause(self) -> None:
+        if self.at_once >= self._together:
+            self._met.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._met.wait()
+        self._met.set()  # so many never come: the job ends all the same, and its test fails
+        await super()._pause()
 
 
 class ListSource:
