@@ -19,12 +19,13 @@ from tests.unit.cortex.loop.test_batch_submissions import timed_out
 
 
 async def test_a_retry_pays_for_no_row_that_a_cancelled_batch_was_paid_for(tmp_path: Path) -> None:
-    """The batch takes a minute, and half of it has passed when its rows time out."""
+    """The batch takes an hour, and half of it has passed when its rows time out: a row more is done in a minute and a
+    half, so that some are left however slow this machine is."""
     patient, hasty = (msgspec.structs.replace(LIMITS, goal_timeout_s=timeout_s) for timeout_s in (3_600.0, 0.05))
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=60_000, latency_spread=0.0)) as (server, connection):
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=3_600_000, latency_spread=0.0)) as (server, connection):
         await stopped(Job(tmp_path, connection, limits=patient), "drain")
         (batch,) = server._face.batches._batches._all.values()
-        batch.created_s, batch.ends_s = batch.created_s - 30.0, batch.ends_s - 30.0
+        batch.created_s, batch.ends_s = batch.created_s - 1_800.0, batch.ends_s - 1_800.0
         async with asyncio.timeout(PATIENCE_S):
             while batch.done < 20:  # noqa: ASYNC110 - the provider runs in another thread
                 await asyncio.sleep(0.005)

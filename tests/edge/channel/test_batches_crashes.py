@@ -20,6 +20,7 @@ from cortex.values.batch_record import SubmissionStatus
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.batch_job import Crash, Job, limits, over_http, whole
 from tests.edge.support.in_process_job import ListSink
+from tests.support.patience import PATIENCE_S
 from tests.unit.cortex.loop.test_batch_submissions import out_there
 
 
@@ -41,17 +42,17 @@ async def test_a_crash_between_the_intent_and_the_answer(tmp_path: Path, monkeyp
 
 async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: Path, monkeypatch: Any) -> None:
     """The list shows nothing for a while: that proves nothing before the last moment at which it can be on its way."""
-    quick = limits(submit_timeout_s=20.0)
+    patient = limits(submit_timeout_s=3_600.0)
     sink = ListSink()
     async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after=False)
-        await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)
+        await Job(tmp_path, connection, limits=patient, sink=sink).until(lambda k: crash.reached)
         crash.lift()
-        running = asyncio.create_task(Job(tmp_path, connection, limits=quick, sink=sink).to_end())
+        running = asyncio.create_task(Job(tmp_path, connection, limits=patient, sink=sink).to_end())
         await asyncio.sleep(0.4)
         assert not running.done()
         orphan = make_model(encode(connection))
-        await orphan.batches.submit(crash.rows, 5.0)  # type: ignore[attr-defined]
+        await orphan.batches.submit(crash.rows, PATIENCE_S)  # type: ignore[attr-defined]
         await orphan.close()
         job = await running
         assert server.provider.tally.batches == 1
@@ -137,7 +138,7 @@ async def test_a_crash_while_the_provider_works_costs_nothing(tmp_path: Path, mo
 async def test_whatever_dies_when_no_row_is_worked_off_twice(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     settings = SimulatorSettings(error=0.0, batch_ms=30, batch_expired=0.1, seed=seed)
-    quick = limits(submit_timeout_s=0.2, requests_max=12)
+    quick = limits(submit_timeout_s=1.0, requests_max=12)
     sink = ListSink()
     async with over_http(settings) as (server, connection):
         for _ in range(5):

@@ -20,6 +20,7 @@ from actors.driver.driver import JournalUnwritable
 from tests.edge.support.batch_job import Job, in_process, whole
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
 from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.patience import PATIENCE_S
 
 Patch = pytest.MonkeyPatch
 
@@ -131,7 +132,7 @@ def test_calls_that_met_an_error_before_their_submission_are_asked_again(tmp_pat
     monkeypatch.setattr(BatchAccumulator, "_settled", troubled)
 
     async def play() -> Job:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await Job(tmp_path, in_process()).to_end()
 
     whole(asyncio.run(play()))

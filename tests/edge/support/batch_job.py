@@ -38,8 +38,9 @@ from tests.edge.support.in_process_job import ListSink, ListSource
 from tests.support.patience import PATIENCE_S
 
 PRICE = batch_price(parse_price("input=3,output=15"))
+# A submission that a slow machine takes too long for would be one more failure, or a search for a lost batch.
 SOON = BatchingPolicy(
-    gather_s=0.02, gather_max_s=0.5, settle_s=0.05, submit_timeout_s=5.0, poll_s=0.01, poll_max_s=0.05
+    gather_s=0.02, gather_max_s=0.5, settle_s=0.05, submit_timeout_s=PATIENCE_S, poll_s=0.01, poll_max_s=0.05
 )
 LIMITS = Limits(
     concurrency=500, batching=SOON, retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.02, attempts_max=40),
