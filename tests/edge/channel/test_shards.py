@@ -20,7 +20,7 @@ from actors.history.catalog import last_state
 from actors.jobs.opening import resuming_batch
 from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import cancel, copy_results, shards_in
-from actors.ports.runtime import PeerGone
+from actors.ports.runtime import ChannelNotStarted, PeerGone
 from actors.runtime.inline import InlineRuntime
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
@@ -92,14 +92,30 @@ async def test_the_cap_holds_over_all_shards_and_more_money_goes_on(tmp_path):
     assert len(model.asked) == ROWS
 
 
+class Holding(FunctionModel):
+    """Model that answers a few calls, and the others once each shard of ``run`` has heard that it is to stop: of a
+    machine that is slow to tell them, a job would be over before.
+    """
+
+    run: Run
+    heard = False
+
+    async def _pause(self) -> None:
+        number = len(self.asked)
+        while number > 8 and not self.heard:
+            await asyncio.sleep(0.001)
+            with contextlib.suppress(PeerGone, ChannelNotStarted):  # one has not begun yet
+                shards = [self.run.runtime.find(f"channel:j~{shard}") for shard in (1, 2, 3)]
+                self.heard = self.heard or all(shard._k.stopping for shard in shards)
+
+
 async def test_too_many_failed_rows_end_the_whole(tmp_path):
     from policies.failures.failure import Failure, FailureKind
 
-    model = FunctionModel(
-        lambda body: Failure(FailureKind.REJECTED, f"bad {len(body)} {body!r}", status=400), pause_s=0.05
-    )
+    model = Holding(lambda body: Failure(FailureKind.REJECTED, f"bad {len(body)} {body!r}", status=400))
     limits = Limits(max_failed=4.0, concurrency=3)
-    run = await whole(tmp_path, model, ListSink(), limits=limits).to_end()
+    model.run = run = whole(tmp_path, model, ListSink(), limits=limits)
+    await run.to_end()
     assert run.facts["outcome"] == "partial"
     assert run.facts["why"].startswith("max_failed: ")
     assert 4 <= run.facts["rows_failed"] < ROWS
@@ -118,8 +134,8 @@ async def test_cancelled_at_rest_each_row_that_was_read_has_its_line(tmp_path):
 
 
 async def test_drained_it_rests_and_goes_on(tmp_path):
-    model, sink = FunctionModel(pause_s=0.01), ListSink()
-    run = whole(tmp_path, model, sink, limits=Limits(concurrency=4, window_rows=8))
+    model, sink = Holding(), ListSink()
+    model.run = run = whole(tmp_path, model, sink, limits=Limits(concurrency=4, window_rows=8))
     task = asyncio.create_task(run.to_end())
     while len(model.complete) < 5:  # noqa: ASYNC110 - the very next moment is wanted
         await asyncio.sleep(0.001)
@@ -385,7 +401,9 @@ async def test_a_complete_job_is_refused_while_a_shard_has_not_ended(tmp_path):
 async def test_results_that_a_shard_of_a_job_without_text_has_lost_are_refused(tmp_path, monkeypatch):
     """Before any is asked again."""
     monkeypatch.setattr("actors.driver.driver.FLUSH_ROWS", 1)
-    model, sink = FunctionModel(pause_s=0.005), ListSink()
+    # the last rows are never answered: the job cannot be over before the sink has so many
+    model = FunctionModel(lambda body: reply("ok") if len(model.complete) < 50 else None, pause_s=0.005)
+    sink = ListSink()
     disk = Lost(tmp_path, model, 1)
     look = asyncio.create_task(disk.look())
     run = whole(tmp_path, model, sink, keeps_text=False, limits=Limits(concurrency=3, window_rows=8))
