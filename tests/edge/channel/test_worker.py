@@ -18,6 +18,7 @@ from actors.worker.worker import Worker
 from cortex.scheduler.reports import ProgressReport, ReportAnswer
 from cortex.state import commands, events
 from policies.failures.failure import Failure, FailureKind
+from tests.edge.support.virtual_clock import in_virtual_time
 from tests.support.patience import PATIENCE_S
 
 
@@ -461,6 +462,7 @@ async def test_a_system_without_further_threads_refuses_runs_and_loses_none(monk
     await worker.close()
 
 
+@in_virtual_time
 async def test_tools_take_turns_and_one_that_bounds_itself_has_no_more_runs() -> None:
     places = ToolPlaces()
     taken: list[str] = []
