@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import shutil
 import sqlite3
@@ -58,6 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         await Run(folder, model, source=ListSource(rows(120)), limits=limits).crash_after(lambda: len(model.complete) > 80)
 
     asyncio.run(half())
+    gc.collect()  # connections of the killed run, which would remove its log while the folder is copied
     with closing(sqlite3.connect(folder / "jobs" / "j.sqlite")) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return folder
