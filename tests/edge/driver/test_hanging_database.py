@@ -15,6 +15,7 @@ from actors.journal.journal import StoreError
 from actors.observability.metrics import journal_size
 from actors.observability.metrics.journal_size import JournalSize
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+from tests.support.patience import PATIENCE_S
 
 
 class Hanging:
@@ -28,7 +29,7 @@ class Hanging:
 
     def _answer(self) -> None:
         self.asked.set()
-        assert self.released.wait(30)
+        assert self.released.wait(PATIENCE_S)
         if self.gone:
             raise StoreError("no such journal")
 
@@ -69,7 +70,7 @@ async def test_the_loop_goes_on_while_a_status_is_published() -> None:
     folder = Hanging()
     publisher = StatusPublisher(folder, "j", this_owner("inline"), lambda: 1_000.0)  # type: ignore[arg-type]
     look = asyncio.create_task(publisher.look({"results": 1}, Cortex()))  # type: ignore[arg-type]
-    assert await asyncio.to_thread(folder.asked.wait, 30)
+    assert await asyncio.to_thread(folder.asked.wait, PATIENCE_S)
     assert not look.done()
     folder.released.set()
     await look
@@ -101,10 +102,10 @@ def test_a_scrape_leaves_out_a_size_that_is_not_told_and_tells_it_later(monkeypa
     assert asking is not None
     assert (size.read(), size._asking) == (None, asking)  # one request at a time
     folder.released.set()
-    asking.join(30)
+    asking.join(PATIENCE_S)
     assert size.read() == (512, None)
     folder.gone = True
     assert size._asking is not None
-    size._asking.join(30)
-    monkeypatch.setattr(journal_size, "WAIT_S", 30.0)
+    size._asking.join(PATIENCE_S)
+    monkeypatch.setattr(journal_size, "WAIT_S", PATIENCE_S)
     assert size.read() is None

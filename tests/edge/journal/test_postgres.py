@@ -188,7 +188,7 @@ def test_of_a_server_that_was_just_started_no_lock_is_said_to_be_free(
     folder = StateFolder(database).prepare()
     folder.journal("j", create=True).close()
     asked: list[bool] = []
-    real, back = job_lock.DatabaseConnection.rows, threading.Event()
+    real, back, taken = job_lock.DatabaseConnection.rows, threading.Event(), threading.Event()
 
     def rows(self: Any, statement: str, given: Any = ()) -> Any:
         found = real(self, statement, given)
@@ -197,6 +197,7 @@ def test_of_a_server_that_was_just_started_no_lock_is_said_to_be_free(
         asked.append(found[0][0])
         if len(asked) == 3:
             back.set()
+            assert taken.wait(PATIENCE_S)  # before the looks are over, however long a new session takes
         age_s = job_lock.BACK_S - 0.5 + 0.01 * len(asked)
         return [(found[0][0], age_s)]
 
@@ -206,6 +207,7 @@ def test_of_a_server_that_was_just_started_no_lock_is_said_to_be_free(
     def holder() -> None:
         back.wait()
         with job_lock.hold(folder._conninfo, folder.address, folder._key("j")):  # type: ignore[attr-defined]
+            taken.set()
             over.wait()
 
     over, takes = threading.Event(), threading.Thread(target=holder)
