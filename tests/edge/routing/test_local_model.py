@@ -124,9 +124,9 @@ async def test_it_answers_counts_and_streams_like_a_provider(server: LocalModelS
     model = local_model(server)
     bytes_seen: list[int] = []
     try:
-        reply = await model.call(body, output_tokens_max=2, timeout_s=60)
+        reply = await model.call(body, output_tokens_max=2, timeout_s=PATIENCE_S)
         streamed = await model.call(body, output_tokens_max=9_000, timeout_s=60, progress=bytes_seen.append)
-        after = await model.call(body, output_tokens_max=2, timeout_s=60)
+        after = await model.call(body, output_tokens_max=2, timeout_s=PATIENCE_S)
         count = await model.count_tokens(body)
     finally:
         await model.close()
@@ -145,7 +145,7 @@ async def test_it_answers_counts_and_streams_like_a_provider(server: LocalModelS
 async def test_what_does_not_fit_its_window_is_too_large(server: LocalModelServer) -> None:
     model = local_model(server)
     try:
-        failure = await model.call(request("word " * 5_000), output_tokens_max=1, timeout_s=60)
+        failure = await model.call(request("word " * 5_000), output_tokens_max=1, timeout_s=PATIENCE_S)
     finally:
         await model.close()
     assert isinstance(failure, Failure) and failure.kind is FailureKind.TOO_LARGE, failure
@@ -157,7 +157,7 @@ async def test_what_does_not_fit_its_window_is_too_large(server: LocalModelServe
 async def test_more_calls_than_slots_wait_their_turn(server: LocalModelServer) -> None:
     model = local_model(server, concurrency=12)
     try:
-        calls = [model.call(request(f"{n}, "), output_tokens_max=1, timeout_s=60) for n in range(12)]
+        calls = [model.call(request(f"{n}, "), output_tokens_max=1, timeout_s=PATIENCE_S) for n in range(12)]
         replies = await asyncio.gather(*calls)
     finally:
         await model.close()
@@ -169,7 +169,7 @@ async def test_more_calls_than_slots_wait_their_turn(server: LocalModelServer) -
 async def test_it_is_shut_to_whoever_has_no_key(server: LocalModelServer) -> None:
     stranger = AnthropicModel(Credential(api_key="guess"), base_url=server.start())
     try:
-        failure = await stranger.call(request("x"), output_tokens_max=1, timeout_s=60)
+        failure = await stranger.call(request("x"), output_tokens_max=1, timeout_s=PATIENCE_S)
     finally:
         await stranger.close()
     assert isinstance(failure, Failure) and failure.kind is FailureKind.UNAUTHORISED

@@ -25,6 +25,7 @@ from tests.edge.providers.test_key_renewal import key_of
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import MESSAGE, Asked, http, scripted
 from tests.edge.support.wired_model import BODY, CREDENTIAL, KEY, always
+from tests.support.patience import PATIENCE_S
 
 PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches"]
 
@@ -34,7 +35,7 @@ from actors.routing.model_factory import make_model
 
 async def work():
     model = make_model(bytes.fromhex(sys.argv[1]))
-    reply = await model.call(b"{}", output_tokens_max=16, timeout_s=5)
+    reply = await model.call(b"{}", output_tokens_max=16, timeout_s=120)  # it may import the SDK
     await model.close()
     return reply
 
@@ -134,7 +135,7 @@ async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_s
         connection = await with_prepared(ConnectionSpec(endpoint="e", credential=credential))
         model: Any = make_model(encode(connection))
         model._keys.credential = Credential(api_key="renewed-0123456789", base_url=server.url)
-        assert type(await model.call(BODY, output_tokens_max=16, timeout_s=5)).__name__ == "Reply"
+        assert type(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)).__name__ == "Reply"
         await model.close()
     assert key_of(server.asked[0]) == "renewed-0123456789"
 

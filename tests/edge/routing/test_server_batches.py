@@ -5,13 +5,17 @@ The answers are made by hand after the servers' sources.
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from actors.planning.inputs import routes
+from actors.routing import server_batches
 from actors.routing.model_spec import ModelSpec, SetupError
 from actors.routing.server_batches import batches_of, has_batches
 from cortex.values.limits import Limits
 from tests.edge.routing.test_api_detection import KEYS, Answer, error, serving
+from tests.support.patience import PATIENCE_S
 
 ANSWERS: dict[str, tuple[Answer, bool | None]] = {
     "Anthropic behind a gateway": ((200, {"data": [], "has_more": False, "first_id": None, "last_id": None}), True),
@@ -27,6 +31,12 @@ ANSWERS: dict[str, tuple[Answer, bool | None]] = {
     "LiteLLM without files_settings": ((500, {"error": {"message": "files_settings is not set"}}), None),
     "a gateway of a server that is away": ((503, "no healthy upstream"), None),
 }
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes as long as a busy machine may has answered all the same."""
+    monkeypatch.setattr(server_batches, "TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +55,10 @@ async def test_a_server_is_asked_for_a_list_of_its_batches(answer: Answer, has: 
 
 
 async def test_a_server_that_does_not_answer_tells_nothing_and_a_provider_is_not_asked() -> None:
-    with serving({}) as asked:
-        spec = ModelSpec(model="m", base_url=asked.url)
-    route, notes = await batches_of(spec, routes(spec, Limits(output_tokens_max=10), KEYS).batches, KEYS)
+    with socket.socket() as deaf:  # its port is nobody else's meanwhile
+        deaf.bind(("127.0.0.1", 0))
+        spec = ModelSpec(model="m", base_url=f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        route, notes = await batches_of(spec, routes(spec, Limits(output_tokens_max=10), KEYS).batches, KEYS)
     assert route is not None and "does not answer" in notes[0]
     spec = ModelSpec(model="claude-haiku-4-5")
     found = routes(spec, Limits(output_tokens_max=10), {}).batches

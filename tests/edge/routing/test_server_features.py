@@ -22,6 +22,7 @@ from cortex.programs.hanoi import Hanoi
 from cortex.programs.shards import Shards
 from cortex.programs.table import Table
 from tests.edge.routing.test_api_detection import CHAT, KEYS, MESSAGES, error, serving
+from tests.support.patience import PATIENCE_S
 
 FIELDS = ("model", "messages", "max_tokens", "metadata", "stop_sequences", "stream", "system", "temperature", "thinking",
           "tool_choice", "tools", "top_k", "top_p")  # fmt: skip
@@ -113,8 +114,8 @@ async def test_the_doctor_says_which_api_a_job_uses_with_a_schema_and_without(
     """As jobs do, which are asked here too."""
     refused = (400, error("model is required"))
     with serving(dict.fromkeys(paths, refused), pages=pages) as asked:
-        options = DoctorOptions(environ=KEYS, base_url=asked.url, timeout_s=2.0)
-        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 20.0)
+        options = DoctorOptions(environ=KEYS, base_url=asked.url, timeout_s=PATIENCE_S)
+        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 2 * PATIENCE_S)
         told = [each.message for each in entries if each.check == "api"]
         given = ModelSpec(model="m", base_url=asked.url)
         used = [(await with_apis(given, KEYS, schemas=each))[0].provider for each in (True, False)]
@@ -191,8 +192,8 @@ async def test_the_doctor_says_how_much_ollama_holds(listed: Any, state: str, wo
     pages |= {} if listed is None else {VERSION: {"version": "0.40.12"}}
     server = {CHAT: refused} if listed is None else {CHAT: refused, MESSAGES: refused}
     with serving(server, pages=pages) as asked:
-        options = DoctorOptions(environ=KEYS, base_url=asked.url, model="m", timeout_s=2.0)
-        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 20.0)
+        options = DoctorOptions(environ=KEYS, base_url=asked.url, model="m", timeout_s=PATIENCE_S)
+        entries = await asyncio.to_thread(examine, [("check", provider.connection_findings)], options, [], 2 * PATIENCE_S)
     found = {each.check: each for each in entries}
     assert (found["context"].state if "context" in found else "") == state, entries
     if state:
