@@ -21,7 +21,8 @@ from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.scripted_http_server import MESSAGE, Asked, Step, compact, http, scripted
+from tests.edge.support.scripted_http_server import LATE_S, MESSAGE, Asked, Step, compact, http, scripted
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 CREDENTIAL = Credential(api_key=KEY)
@@ -192,20 +193,20 @@ async def asked_of(script: Any, act: Any) -> tuple[Any, list[Asked]]:
         (http({"error": {"type": "api_error", "message": "oops"}}, 500), FailureKind.TRANSIENT, False),
         (http(b"bad gateway", 502, "text/plain"), FailureKind.TRANSIENT, False),
         ([Step.RESET], FailureKind.TRANSIENT, False),
-        ([Step.HANG], FailureKind.TIMED_OUT, False),
+        ([Step.LATE], FailureKind.TIMED_OUT, False),
         (http(b'{"id":'), FailureKind.TRANSIENT, False),
         (http(plain("../../secrets")), FailureKind.TRANSIENT, False),
     ],
 )
 async def test_whether_a_failed_submission_may_have_made_a_batch(answer: Any, kind: FailureKind, sure: bool) -> None:
-    failure, asked = await asked_of(lambda _: answer, lambda batches: batches.submit(rows(2), 0.5))
+    failure, asked = await asked_of(lambda _: answer, lambda batches: batches.submit(rows(2), 0.9 * LATE_S))
     assert (failure.kind, surely_not_made(failure)) == (kind, sure)
     assert len(asked) == 1  # one attempt, whatever came of it
 
 
 async def test_a_submission_that_cannot_leave_makes_no_batch() -> None:
     model = AnthropicModel(CREDENTIAL, base_url="http://127.0.0.1:9")
-    failure = await model.batches.submit(rows(1), 1.0)
+    failure = await model.batches.submit(rows(1), PATIENCE_S)
     await model.close()
     assert isinstance(failure, Failure)
     assert surely_not_made(failure)

@@ -18,6 +18,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s
 from tests.edge.providers.test_stream import events_of
 from tests.edge.support.scripted_http_server import (
+    LATE_S,
     MESSAGE,
     Answer,
     Asked,
@@ -242,11 +243,11 @@ async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(c
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 200)
 
 
-@pytest.mark.parametrize("answer", [[Step.HANG], [*http(CUT_IN_TEXT, content_length="900"), Step.HANG]])
+@pytest.mark.parametrize("answer", [[Step.LATE], [*http(CUT_IN_TEXT, content_length="900"), Step.LATE]])
 async def test_the_attempt_ends_at_its_deadline(connect: Connect, answer: Answer) -> None:
     async with connect(always(answer)) as (server, model):
         await model.open()
-        failure = await failed(model, timeout_s=0.5)
+        failure = await failed(model, timeout_s=0.9 * LATE_S)
         assert (failure.kind, failure.sent, failure.status) == (FailureKind.TIMED_OUT, True, 0)
         await asyncio.wait_for(server.left.wait(), PATIENCE_S)  # and the connection is gone
 

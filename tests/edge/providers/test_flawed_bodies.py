@@ -30,6 +30,7 @@ from policies.failures.retry import RetryPolicy, may_retry
 from tests.cli.cli_runner import cortex
 from tests.edge.providers.flawed_bodies import BOM, EVENTS, KNOWN, PLAIN, STREAMS, TEXT, Shape
 from tests.edge.support.scripted_http_server import (
+    LATE_S,
     MESSAGE,
     Answer,
     Asked,
@@ -118,17 +119,17 @@ def test_an_answer_that_cannot_be_used_is_paid_at_most_twice(kind: FailureKind) 
     ("answer", "streams"),
     [
         ([*http(MESSAGE, content_length="900"), Step.CUT], False),
-        ([*http(MESSAGE, content_length="900"), Step.HANG], False),
+        ([*http(MESSAGE, content_length="900"), Step.LATE], False),
         ([*chunked(compact(MESSAGE), "application/json", end=False), Step.CUT], False),
         ([*chunked(compact(MESSAGE), "application/json", end=False), Step.RESET], False),
         ([*chunked(streamed(EVENTS[:-1]), end=False), Step.CUT], True),
-        ([*chunked(streamed(EVENTS[:-1]), end=False), Step.HANG], True),
+        ([*chunked(streamed(EVENTS[:-1]), end=False), Step.LATE], True),
     ],
 )
 async def test_an_answer_is_kept_whose_connection_ends_badly_behind_it(answer: Answer, streams: bool) -> None:
     async with scripted(always(answer)) as server:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
-        outcome = await model.call(BODY, output_tokens_max=9_000 if streams else 16, timeout_s=0.5)
+        outcome = await model.call(BODY, output_tokens_max=9_000 if streams else 16, timeout_s=0.9 * LATE_S)
         await model.close()
     assert isinstance(outcome, Reply), outcome
     assert (outcome.text, outcome.usage, outcome.ending) == (TEXT, KNOWN, Ending.WHOLE)

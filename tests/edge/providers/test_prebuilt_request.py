@@ -20,7 +20,17 @@ from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.prebuilt_request import PrebuiltExchange, RequestHead
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, Step, compact, http, scripted
+from tests.edge.support.scripted_http_server import (
+    LATE_S,
+    MESSAGE,
+    Answer,
+    Asked,
+    Step,
+    compact,
+    http,
+    pass_time,
+    scripted,
+)
 from tests.edge.support.wired_model import BODY, CREDENTIAL, always
 from tests.support.patience import PATIENCE_S
 
@@ -29,14 +39,14 @@ HEAD_SENT = b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 
 
-async def road_to(url: str, connections_max: int = 10, connect_s: float = 5.0) -> AiohttpTransport:
+async def road_to(url: str, connections_max: int = 10, connect_s: float = PATIENCE_S) -> AiohttpTransport:
     road = AiohttpTransport(connections_max=connections_max, context=None, proxy=None, connect_s=connect_s)
     headers = [("X-Api-Key", "abc"), ("content-type", "application/json"), ("x-many", "1"), ("x-many", "é")]
     await road.take({PATH: RequestTemplate(f"{url}{PATH}?beta=true", headers)})
     return road
 
 
-async def said(road: AiohttpTransport, body: bytes = BODY, timeout_s: float = 5.0) -> bytes:
+async def said(road: AiohttpTransport, body: bytes = BODY, timeout_s: float = PATIENCE_S) -> bytes:
     async with road.send(PATH, body, timeout_s=timeout_s, silence_s=None) as answer:
         assert answer.status == 200
         return await answer.read()
@@ -97,7 +107,7 @@ async def test_a_connection_is_kept_where_its_answer_was_read_and_closed_where_n
     async with scripted(always(long)) as server:
         road = await road_to(server.url, connections_max=1)
         for _ in range(2):
-            async with road.send(PATH, BODY, timeout_s=5, silence_s=None) as answer:
+            async with road.send(PATH, BODY, timeout_s=PATIENCE_S, silence_s=None) as answer:
                 assert answer.status == 200  # and its body is left alone
         await road.close()
     assert server.connections == 2, "the first gave its place in the pool back"
@@ -105,7 +115,7 @@ async def test_a_connection_is_kept_where_its_answer_was_read_and_closed_where_n
 
 @pytest.mark.parametrize(
     "answer",
-    [[Step.HANG], [http(MESSAGE)[0][:9], Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]],  # type: ignore[index]
+    [[Step.LATE], [http(MESSAGE)[0][:9], Step.LATE], [http(MESSAGE)[0][:-9], Step.LATE]],  # type: ignore[index]
 )
 async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer: Answer) -> None:
     over = False
@@ -113,7 +123,7 @@ async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer:
         road = await road_to(server.url, connections_max=1)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(PATIENCE_S) as limit:
-                await said(road, timeout_s=0.3)
+                await said(road, timeout_s=0.9 * LATE_S)
         assert not limit.expired()
         over = True
         assert await said(road) == compact(MESSAGE), "its place in the pool is free, its connection is not used again"
@@ -123,16 +133,17 @@ async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer:
 
 async def test_the_time_of_an_exchange_that_is_over_ends_nothing() -> None:
     """Neither the connection while it rests, nor the next call over it."""
-    answers = iter([0.0, 1.3, 0.0])
+    passed_s = iter([0.0, LATE_S, 0.0])
 
     async def slow(_: Asked) -> Answer:
-        await asyncio.sleep(next(answers))
+        pass_time(next(passed_s))
+        await asyncio.sleep(0.01)  # whatever is due now has its turn before the answer
         return http(MESSAGE)
 
     async with scripted(slow) as server:
         road = await road_to(server.url, connections_max=1)
-        await said(road, timeout_s=1.0)
-        await said(road)
+        await said(road, timeout_s=0.9 * LATE_S)
+        await said(road, timeout_s=PATIENCE_S + LATE_S)
         await said(road)
         await road.close()
     assert server.connections == 1
@@ -175,9 +186,10 @@ async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
         return [Step.HANG]
 
     async with scripted(script) as server:
-        road = await road_to(server.url, connections_max=1, connect_s=0.1)
+        road = await road_to(server.url, connections_max=1)
         first = asyncio.create_task(said(road))
         await asked.wait()
+        road._heads[PATH].connect_s = 0.1  # from now on, so that the first one has all the time that it takes
         with pytest.raises(aiohttp.ConnectionTimeoutError):
             await said(road)
         with pytest.raises(TimeoutError) as late:
@@ -206,11 +218,11 @@ async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
     monkeypatch.setattr(f"aiohttp.{changed}", other)
     async with scripted(always(http(MESSAGE))) as server:
         async with aiohttp.ClientSession() as session:
-            assert await prebuilt_request.head_of(session, URL(server.url), CIMultiDict(), 5.0) is None
+            assert await prebuilt_request.head_of(session, URL(server.url), CIMultiDict(), PATIENCE_S) is None
         monkeypatch.undo()  # the session knows its own parts
         monkeypatch.setattr(aiohttp_transport, "head_of", AsyncMock(return_value=None))
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
-        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         await model.close()
     assert isinstance(reply, Reply) and len(server.asked) == 1
 
@@ -218,7 +230,7 @@ async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
 async def test_a_header_that_would_be_two_is_not_sent() -> None:
     async with scripted(always(http(MESSAGE))) as server, aiohttp.ClientSession() as session:
         headers = CIMultiDict({"x-key": "abc\r\nx-other: 1"})
-        assert await prebuilt_request.head_of(session, URL(server.url), headers, 5.0) is None
+        assert await prebuilt_request.head_of(session, URL(server.url), headers, PATIENCE_S) is None
     assert not server.asked
 
 
@@ -270,7 +282,7 @@ async def test_a_connection_on_which_the_request_was_not_taken_whole_is_not_used
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     road = await road_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    async with road.send(PATH, b"x" * size, timeout_s=5, silence_s=None) as answer:
+    async with road.send(PATH, b"x" * size, timeout_s=PATIENCE_S, silence_s=None) as answer:
         assert answer.status == int(status[:3])
     assert await said(road) == compact(MESSAGE)
     refused.set()
@@ -281,12 +293,13 @@ async def test_a_connection_on_which_the_request_was_not_taken_whole_is_not_used
 
 async def test_what_is_left_of_a_request_that_was_given_up_is_not_sent() -> None:
     """Else whoever reads slowly has it whole, answers, and is paid, after it was told as timed out."""
-    late, read = asyncio.Event(), asyncio.Event()
+    began, late, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
     came: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
+            began.set()
             await late.wait()
             came.append(await reader.readexactly(32 << 20))
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -296,8 +309,11 @@ async def test_what_is_left_of_a_request_that_was_given_up_is_not_sent() -> None
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     road = await road_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    call = asyncio.create_task(said(road, b"x" * (32 << 20), timeout_s=0.9 * LATE_S))
+    await began.wait()
+    pass_time()
     with pytest.raises(TimeoutError):
-        await said(road, b"x" * (32 << 20), timeout_s=0.2)
+        await call
     late.set()
     async with asyncio.timeout(PATIENCE_S):
         await read.wait()
@@ -352,6 +368,6 @@ async def test_who_waits_for_a_pool_that_is_closed_was_not_cancelled() -> None:
 async def test_an_answer_that_is_no_http_was_sent() -> None:
     async with scripted(always([b"SSH-2.0-OpenSSH_9.2\r\n\r\n", Step.CUT])) as server:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
-        failure = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        failure = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         await model.close()
     assert isinstance(failure, Failure) and failure.kind is FailureKind.TRANSIENT and failure.sent

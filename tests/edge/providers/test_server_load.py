@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from actors.providers.credentials.credential import Credential
 from actors.providers.transport import server_load
-from actors.providers.transport.server_load import NAMES, Load, ServerLoad, load_in, read_metrics
+from actors.providers.transport.server_load import EVERY_S, NAMES, Load, ServerLoad, load_in, read_metrics
 from cortex.values.bounds.counts import COUNT_MAX
-from tests.edge.support.scripted_http_server import Step, scripted
+from tests.edge.support.scripted_http_server import LATE_S, Step, scripted
+from tests.edge.support.socket_actors import until
+from tests.support.patience import PATIENCE_S
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -71,15 +71,34 @@ async def taken(load: ServerLoad) -> Load:
     return load.take()
 
 
-async def test_a_reading_is_returned_once_and_the_next_one_is_made_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_load, "EVERY_S", 0.05)
+class Clock:
+    """Clock of readings that is set by hand; each reading has all the time that it takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at_s = 100.0
+        monkeypatch.setattr(server_load, "time", self)
+        monkeypatch.setattr(read_metrics, "__defaults__", (PATIENCE_S,))
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+async def test_a_reading_is_returned_once_and_the_next_one_is_made_a_second_later(clock: Clock) -> None:
     async with scripted(lambda asked: [answering(200, LLAMA)]) as server:
         load = ServerLoad(f"{server.url}/v1", lambda: Credential(api_key="sk-own"))
         assert await taken(load) == (4, 12)
         assert load.take() is None
         assert [(each.method, each.target) for each in server.asked] == [("GET", "/metrics")]
         assert server.asked[0].headers["authorization"] == "Bearer sk-own"
-        await asyncio.sleep(0.06)
+        first = load._task
+        clock.at_s += 0.9 * EVERY_S
+        assert load.take() is None and load._task is first
+        clock.at_s += 0.2 * EVERY_S
         assert await taken(load) == (4, 12)
         assert len(server.asked) == 2
         await load.close()
@@ -92,15 +111,17 @@ async def test_a_reading_is_returned_once_and_the_next_one_is_made_a_second_late
         ([answering(401, "no")], 60.0), ([answering(200, LLAMA.replace(" 4", " four"))], 1.0), ([Step.RESET], 1.0),
     ],
 )  # fmt: skip
-async def test_a_server_that_tells_nothing_is_asked_again_later(answer: list[bytes | Step], again_s: float) -> None:
+async def test_a_server_that_tells_nothing_is_asked_again_later(
+    answer: list[bytes | Step], again_s: float, clock: Clock
+) -> None:
     async with scripted(lambda asked: answer) as server:
         load = ServerLoad(server.url, Credential)
         assert await taken(load) is None
-        assert load._due_s - asyncio.get_running_loop().time() == pytest.approx(again_s, abs=0.9)
+        assert load._due_s == clock.at_s + again_s
         await load.close()
 
 
-async def test_named_metrics_are_read_elsewhere_and_those_of_replicas_are_added() -> None:
+async def test_named_metrics_are_read_elsewhere_and_those_of_replicas_are_added(clock: Clock) -> None:
     async with scripted(lambda asked: [answering(200, LLAMA)]) as one, scripted(lambda asked: [answering(200, TGI)]) as two:
         named = (f"{one.url}/gpu-1/metrics", f"{two.url}/metrics")
         load = ServerLoad("http://gateway.example:8000/v1", lambda: Credential(api_key="sk-own"), named)
@@ -110,11 +131,11 @@ async def test_named_metrics_are_read_elsewhere_and_those_of_replicas_are_added(
         await load.close()
 
 
-async def test_a_replica_that_is_away_leaves_the_others_and_is_asked_again() -> None:
+async def test_a_replica_that_is_away_leaves_the_others_and_is_asked_again(clock: Clock) -> None:
     async with scripted(lambda asked: [answering(200, LLAMA)]) as one, scripted(lambda asked: [Step.RESET]) as two:
         load = ServerLoad(one.url, Credential, (f"{one.url}/metrics", f"{two.url}/metrics"))
         assert await taken(load) == (4, 12)
-        assert load._due_s - asyncio.get_running_loop().time() <= 1.0
+        assert load._due_s == clock.at_s + EVERY_S
         await load.close()
 
 
@@ -125,18 +146,18 @@ async def test_a_replica_that_is_away_leaves_the_others_and_is_asked_again() -> 
         ([answering(200, "<html></html>")], "holds no queue's metrics (looked for vllm:num_requests_running with vllm:num_requests_waiting, ", True),
         ([answering(200, LLAMA.replace(" 4", " four"))], "cannot be read: ValueError", False),
         ([Step.RESET], "cannot be read: ", False),
-        ([Step.HANG], "cannot be read: no answer in time", False),
+        ([Step.LATE], "cannot be read: no answer in time", False),
     ],
 )  # fmt: skip
 async def test_what_is_wrong_with_metrics_is_said(answer: list[bytes | Step], problem: str, told: bool) -> None:
     async with scripted(lambda asked: answer) as server:
-        found = await read_metrics(f"{server.url}/metrics", server.url, Credential(api_key="sk-own"), 0.3)
+        found = await read_metrics(f"{server.url}/metrics", server.url, Credential(api_key="sk-own"), 0.9 * LATE_S)
     assert (found.load, found.told) == (None, told)
     assert found.problem.startswith(problem)
     assert all(name in found.problem for pair in NAMES.items() for name in pair) is problem.startswith("holds")
 
 
-async def test_named_metrics_that_tell_nothing_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_named_metrics_that_tell_nothing_are_logged_once(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     async with scripted(lambda asked: [answering(404, "no")]) as server:
         load = ServerLoad(server.url, Credential, (f"{server.url}/metrics",))
         for _ in range(2):
@@ -152,6 +173,6 @@ async def test_it_ends_in_the_middle_of_a_reading() -> None:
     async with scripted(lambda asked: [Step.HANG]) as server:
         load = ServerLoad(server.url, Credential)
         load.take()
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(server.asked))
         await load.close()
         assert load._task is None

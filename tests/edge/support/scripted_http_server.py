@@ -7,8 +7,9 @@ import base64
 import contextlib
 import enum
 import json
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +31,15 @@ MESSAGE: dict[str, Any] = {
 }
 
 
+LATE_S = 90.0
+"""Time that passes at once (`Step.LATE`): deadlines before it are over, and none is over earlier on a slow machine."""
+
+
 class Step(enum.Enum):
     """Actions of a server besides sending bytes."""
 
     HANG = enum.auto()  # keep the connection and send nothing until the client disconnects
+    LATE = enum.auto()  # the same, after `LATE_S` have passed: the client shares the event loop and has read all before
     CUT = enum.auto()  # close it
     RESET = enum.auto()  # close the connection with a reset
 
@@ -145,7 +151,10 @@ async def _answer_one(
         if isinstance(part, bytes):
             writer.write(part)
             await writer.drain()
-        elif part is Step.HANG:
+        elif part is Step.HANG or part is Step.LATE:
+            if part is Step.LATE:
+                await _taken_in()
+                pass_time()
             await reader.read()
             served.left.set()
             return False
@@ -155,6 +164,28 @@ async def _answer_one(
         else:
             return False
     return True
+
+
+async def _taken_in() -> None:
+    """Wait until the client, in this loop, has read what was sent and gone on."""
+    await asyncio.sleep(0.05)
+    for _ in range(50):  # the process may have stood still since
+        await asyncio.sleep(0)
+
+
+def pass_time(seconds: float = LATE_S) -> None:
+    """Put the clock of the running loop forward, beside real sockets: what waits for a nearer time is due now."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    loop.time = lambda: before() + seconds  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[str]:
+    """Return the URL of a loopback port that refuses connections, and that no other server gets meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @dataclass
