@@ -26,6 +26,7 @@ from tests.edge.support.scripted_http_server import (
     chunked,
     compact,
     http,
+    refusing,
     scripted,
     streamed,
 )
@@ -261,10 +262,9 @@ async def test_a_silent_stream_is_noticed_before_the_deadline(connect: Connect) 
 
 
 async def test_no_connection_means_not_sent(connect: Connect) -> None:
-    async with scripted(always([])) as gone:
-        pass
-    async with connect(always([]), base_url=gone.url) as (_, model):
-        failure = await failed(model)
+    with refusing() as url:
+        async with connect(always([]), base_url=url) as (_, model):
+            failure = await failed(model)
     assert (failure.kind, failure.sent) == (FailureKind.TRANSIENT, False)
     assert "no connection" in failure.message
 

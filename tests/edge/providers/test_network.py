@@ -16,7 +16,7 @@ from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport.proxy_tls import proxy_for
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
-from tests.edge.support.scripted_http_server import MESSAGE, Scripted, http, scripted, tunnel
+from tests.edge.support.scripted_http_server import MESSAGE, Scripted, http, refusing, scripted, tunnel
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 BODY = b'{"model":"m","max_tokens":1,"messages":[]}'
@@ -117,10 +117,9 @@ async def test_a_proxy_that_refuses_is_told_without_its_password(through_sdk: bo
 
 
 async def test_a_proxy_that_is_away_means_not_sent(through_sdk: bool) -> None:
-    async with tunnel() as gone:
-        pass
-    address = gone.url.replace("//", "//me:pass-word@")
-    found = await called(through_sdk, ANTHROPIC_BASE_URL="https://127.0.0.1:1", HTTPS_PROXY=address)
+    with refusing() as url:
+        address = url.replace("//", "//me:pass-word@")
+        found = await called(through_sdk, ANTHROPIC_BASE_URL="https://127.0.0.1:1", HTTPS_PROXY=address)
     assert isinstance(found, Failure)
     assert (found.kind, found.sent) == (FailureKind.TRANSIENT, False)
     assert "pass-word" not in found.message
