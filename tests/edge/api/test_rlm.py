@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cortex.programs.rlm import rlm
 from cortex.state.sandbox import SandboxBounds
 from cortex.values.limits import Limits
 from tests.edge.support.in_process_job import FunctionModel, Run, reply
+from tests.support.patience import PATIENCE_S
 
 CONTEXT = "\n".join(f"record {n}: {'apple' if n % 3 else 'pear'}" for n in range(60))
 MAP = (
@@ -50,8 +52,34 @@ class Scripted(FunctionModel):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece that never ends has half a second."""
-    monkeypatch.setattr("cortex.programs.rlm.SandboxBounds", partial(SandboxBounds, time_s=0.5))
+    """A piece that never ends has half a second, and the others all the time that a busy machine takes."""
+    module = importlib.import_module("cortex.programs.rlm")
+    run = module.ran
+
+    async def ran(ctx: Any, kept: Any, code: str, names: Any, bounds: SandboxBounds, *more: Any) -> Any:
+        time_s = 0.5 if "while True" in code else PATIENCE_S
+        return await run(ctx, kept, code, names, msgspec.structs.replace(bounds, time_s=time_s), *more)
+
+    monkeypatch.setattr(module, "ran", ran)
+
+
+class Together(Scripted):
+    """Answers no sub-call before so many are under way at once."""
+
+    def __init__(self, count: int, *pieces: str) -> None:
+        super().__init__(*pieces)
+        self.count, self.here, self.all_here = count, 0, asyncio.Event()
+
+    async def call(self, body: bytes, **given: Any) -> Any:
+        if b"writing a program" not in body:
+            self.here += 1
+            if self.here == self.count:
+                self.all_here.set()
+            try:
+                await self.all_here.wait()
+            finally:
+                self.here -= 1
+        return await super().call(body, **given)
 
 
 async def solved(folder: Path, model: FunctionModel, **params: Any) -> Run:
@@ -71,15 +99,15 @@ async def test_the_model_writes_pieces_until_one_submits(tmp_path):
 
 
 async def test_mapped_calls_are_side_by_side_and_bare_ones_one_after_the_other(tmp_path):
-    mapped = Scripted(MAP + SUBMIT, pause_s=0.02)
-    await solved(tmp_path / "mapped", mapped)
-    assert mapped.most_at_once == 6
+    mapped = Together(6, MAP + SUBMIT)
+    await asyncio.wait_for(solved(tmp_path / "mapped", mapped), PATIENCE_S)
+    assert mapped.all_here.is_set() and len(mapped.prompts) == 6
     gathered = MAP.replace("replies = llm_map([", "import asyncio\nreplies = await asyncio.gather(*[llm(").replace(
         " for part in parts])", ") for part in parts])"
     )
-    together = Scripted(gathered + SUBMIT, pause_s=0.02)
-    await solved(tmp_path / "gathered", together)
-    assert together.most_at_once == 6 and sorted(together.prompts) == sorted(mapped.prompts)
+    together = Together(6, gathered + SUBMIT)
+    await asyncio.wait_for(solved(tmp_path / "gathered", together), PATIENCE_S)
+    assert together.all_here.is_set() and sorted(together.prompts) == sorted(mapped.prompts)
     one_by_one = MAP.replace("llm_map([", "[llm_query(").replace(
         "part) for part in parts])", "part)) for part in parts]"
     )
