@@ -26,6 +26,7 @@ from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, http
+from tests.support.patience import PATIENCE_S
 
 K = FailureKind
 KEY = "sk-made-up-0123456789"
@@ -233,39 +234,46 @@ async def test_a_batch_is_made_once_the_provider_has_worked_on_its_file(
 
 
 @pytest.mark.parametrize("status", ["pending", ""])
-async def test_a_file_that_is_not_ready_in_time_is_waited_for_when_its_rows_are_submitted_again(status: str) -> None:
+async def test_a_file_that_is_not_ready_in_time_is_waited_for_when_its_rows_are_submitted_again(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_batches, "LOOK_S", 3_600.0)  # the first look of a submission would be after its time
     filing = Filing("azure", status, ["pending", "running", "processed"])
     with served(filing) as server:
         model = client("azure", server.url)
         for _ in range(2):
-            found = await model.batches.submit(rows(1), 1.0)  # the first look of a submission would be after a second
+            found = await model.batches.submit(rows(1), PATIENCE_S)
             assert isinstance(found, Failure) and surely_not_made(found) and passes(found)
             assert (found.kind, found.sent, found.may_be_billed) == (K.THROTTLED, False, False)
             assert "still works on the file" in found.message
         filing.looks[:1] = []
-        assert await model.batches.submit(rows(1), 1.0) == "b1"
+        assert await model.batches.submit(rows(1), PATIENCE_S) == "b1"
         await model.close()
     uploads = [each for each in server.asked if each.method == "POST" and each.target.endswith("/files")]
     assert len(uploads) == 1 and "DELETE" not in [each.method for each in server.asked]
 
 
-async def test_a_file_that_is_gone_when_its_rows_are_submitted_again_is_uploaded_anew() -> None:
+async def test_a_file_that_is_gone_when_its_rows_are_submitted_again_is_uploaded_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_batches, "LOOK_S", 3_600.0)
     filing = Filing("azure", "pending", [404])
     with served(filing) as server:
         model = client("azure", server.url)
-        assert isinstance(await model.batches.submit(rows(1), 1.0), Failure)
+        assert isinstance(await model.batches.submit(rows(1), PATIENCE_S), Failure)
         filing.status = "processed"
-        assert await model.batches.submit(rows(1), 1.0) == "b1"
+        assert await model.batches.submit(rows(1), PATIENCE_S) == "b1"
         await model.close()
     assert [each.method for each in server.asked] == ["POST", "GET", "POST", "POST"]
 
 
 async def test_files_that_nobody_waits_for_any_more_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_batches, "UNREADY_MAX", 2)
+    monkeypatch.setattr(file_batches, "LOOK_S", 3_600.0)
     with served(Filing("azure", "pending", [])) as server:
         model = client("azure", server.url)
         for count in range(1, 5):
-            assert isinstance(await model.batches.submit(rows(count), 1.0), Failure)
+            assert isinstance(await model.batches.submit(rows(count), PATIENCE_S), Failure)
         assert [each.method for each in server.asked].count("DELETE") == 2
         await model.close()
         assert [each.method for each in server.asked].count("DELETE") == 4
