@@ -119,14 +119,14 @@ class Claude:
 @pytest.mark.parametrize("road", ["direct", "batches", "resumed"])
 async def test_each_road_to_claude_leaves_foreign_thoughts_out(tmp_path: Path, road: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row(f"r{at}", conversation(each, CLAUDE), 9) for at, each in enumerate((*FOREIGN, CLAUDE))]
-    claude, brief = Claude(), limits(submit_timeout_s=0.5)
+    claude, brief = Claude(), limits(submit_timeout_s=0.5)  # for so long a resumed job looks for a batch
     with served(claude) as server:
         connection = ConnectionSpec(endpoint=server.url, credential=Credential(api_key="k" * 20, base_url=server.url))
         if road == "resumed":
             crash = Crash(monkeypatch, after=False)
             await Job(tmp_path, connection, given=rows, limits=brief).until(lambda k: crash.reached)
             crash.lift()
-        job = await Job(tmp_path, connection, given=rows, limits=brief, via="messages" if road == "direct" else "batches").to_end()
+        job = await Job(tmp_path, connection, given=rows, via="messages" if road == "direct" else "batches").to_end()
         sent = [line for asked in server.asked if asked.target.endswith("/batches") and asked.method == "POST" for line in lines_in(asked)]
     assert (job.facts["rows_succeeded"], job.facts["rows_failed"]) == (4, 0)
     if road != "direct":
