@@ -176,7 +176,7 @@ def takes(token: str, good: dict[str, Any]) -> Callable[[Asked], Answer]:
 async def called(server: Scripted, provider: str, times: int = 1, environ: dict[str, str] | None = None, **where: str) -> list[Any]:
     account = opened(ProviderLocation(provider=provider, base_url=server.url, **where), environ or {})
     model = load(row_of(provider).client)(ClientSpec(endpoint=account.endpoint, provider=provider, credential=account.credential))
-    found = [await model.call(BODY, output_tokens_max=20, timeout_s=5) for _ in range(times)]
+    found = [await model.call(BODY, output_tokens_max=20, timeout_s=PATIENCE_S) for _ in range(times)]
     await model.close()
     return found
 

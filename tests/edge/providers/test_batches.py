@@ -72,7 +72,7 @@ async def read(batches: Any, name: str) -> dict[str, Reply | Failure]:
 async def test_a_batch_from_its_making_to_its_results(road: str) -> None:
     async with simulated(road) as batches:
         assert await batches.listed("", 0.0, 10) == []
-        name = await batches.submit(rows(30), 5.0)
+        name = await batches.submit(rows(30), PATIENCE_S)
         assert (await ended(batches, name)).requests == 30
         found = await read(batches, name)
     assert sorted(found) == sorted(f"r{i}" for i in range(30))
@@ -85,7 +85,7 @@ async def test_a_batch_from_its_making_to_its_results(road: str) -> None:
 @ROADS
 async def test_the_list_goes_back_to_the_one_that_is_known(road: str) -> None:
     async with simulated(road, SimulatorSettings(batch_ms=60_000)) as batches:
-        names = [await batches.submit(rows(i + 1), 5.0) for i in range(4)]
+        names = [await batches.submit(rows(i + 1), PATIENCE_S) for i in range(4)]
         since = await batches.listed(names[1], 0.0, 100)
         assert [(each.name, each.requests, each.ended) for each in since] == [
             (names[3], 4, False),
@@ -118,7 +118,7 @@ async def test_each_row_has_its_own_failure(road: str) -> None:
     """Errored by its type, expired, cancelled: none of these was paid for."""
     settings = SimulatorSettings(error=0.0, batch_ms=5, faults={"overloaded": 0.5}, batch_expired=0.3)
     async with simulated(road, settings) as batches:
-        name = await batches.submit([*rows(60), BatchRequest("bad", b'{"model":"m"}')], 5.0)
+        name = await batches.submit([*rows(60), BatchRequest("bad", b'{"model":"m"}')], PATIENCE_S)
         await ended(batches, name)
         found = await read(batches, name)
     failures = [each for each in found.values() if isinstance(each, Failure)]
@@ -133,7 +133,7 @@ async def test_each_row_has_its_own_failure(road: str) -> None:
 @ROADS
 async def test_a_cancelled_batch_tells_which_rows_were_not_worked_off(road: str) -> None:
     async with simulated(road, SimulatorSettings(batch_ms=60_000)) as batches:
-        name = await batches.submit(rows(5), 5.0)
+        name = await batches.submit(rows(5), PATIENCE_S)
         assert await batches.cancel(name) is None
         await ended(batches, name)
         found = await read(batches, name)
@@ -143,12 +143,12 @@ async def test_a_cancelled_batch_tells_which_rows_were_not_worked_off(road: str)
 @ROADS
 async def test_a_full_queue_and_an_empty_account_make_no_batch(road: str) -> None:
     async with simulated(road, SimulatorSettings(batch_ms=60_000, batch_queue=10)) as batches:
-        assert isinstance(await batches.submit(rows(6), 5.0), str)
-        full = await batches.submit(rows(6, "s"), 5.0)
+        assert isinstance(await batches.submit(rows(6), PATIENCE_S), str)
+        full = await batches.submit(rows(6, "s"), PATIENCE_S)
         assert (full.kind, full.status, full.retry_after_s) == (FailureKind.THROTTLED, 429, 1.0)
         assert len(await batches.listed("", 0.0, 10)) == 1
     async with simulated(road, SimulatorSettings(credit_calls=0)) as batches:
-        blocked = await batches.submit(rows(1), 5.0)
+        blocked = await batches.submit(rows(1), PATIENCE_S)
         assert (blocked.kind, surely_not_made(blocked)) == (FailureKind.BLOCKED, True)
 
 
@@ -222,7 +222,7 @@ async def test_the_key_goes_to_the_own_address_alone_and_along_with_every_reques
             return http(plain("msgbatch_1", results_url=f"{elsewhere.url}/steal"))
 
         async def act(batches: Any) -> Any:
-            await batches.submit(rows(1), 5.0)
+            await batches.submit(rows(1), PATIENCE_S)
             await batches.look("msgbatch_1")
             await batches.cancel("msgbatch_1")
             return await read(batches, "msgbatch_1")

@@ -33,6 +33,7 @@ from tests.edge.support.scripted_http_server import (
     streamed,
 )
 from tests.edge.support.wired_model import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
+from tests.support.patience import PATIENCE_S
 
 connect = pytest.fixture(params=ROADS)(connected)
 
@@ -42,7 +43,7 @@ connect = pytest.fixture(params=ROADS)(connected)
 async def test_a_call_sends_its_bytes_and_brings_a_reply(connect: Connect) -> None:
     async with connect(always(http(MESSAGE))) as (server, model):
         port: Model = model
-        reply = await port.call(BODY, output_tokens_max=16, timeout_s=5)
+        reply = await port.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert reply == Reply(compact(MESSAGE), "end_turn", "claude-test", Usage(10, 2, 4, 3))
     (asked,) = server.asked
     assert (asked.method, asked.target, asked.body) == ("POST", "/v1/messages", BODY)
@@ -57,7 +58,7 @@ async def test_the_wire_carries_what_the_sdk_would_send(connect: Connect) -> Non
     import anthropic
 
     async with connect(always(http(MESSAGE))) as (server, model):
-        await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url, max_retries=0) as sdk:
             await sdk.messages.create(**json.loads(BODY))
     ours, theirs = (
@@ -89,7 +90,7 @@ async def test_the_credential_opens_the_door(
     connect: Connect, credential: Credential, sent: dict[str, str | None]
 ) -> None:
     async with connect(always(http(MESSAGE)), credential) as (server, model):
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
     assert {name: server.asked[0].headers.get(name) for name in sent} == sent
 
 
@@ -107,7 +108,7 @@ async def test_the_environment_of_the_process_is_not_looked_at(
     }.items():
         monkeypatch.setenv(name, value)
     async with connect(always(http(MESSAGE))) as (server, model):
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
     assert "other" not in server.asked[0].headers.values()
 
@@ -118,7 +119,7 @@ async def test_a_header_alone_opens_the_door_and_no_key_is_looked_for(
     monkeypatch.setenv("ANTHROPIC_PROFILE", "nobody")  # given no key, the SDK would look for this one's on disk
     credential = Credential(custom_headers=(("X-Api-Key", "abc"),))
     async with connect(always(http(MESSAGE)), credential) as (server, model):
-        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(reply, Reply), reply
     assert "authorization" not in server.asked[0].headers
 
@@ -128,7 +129,7 @@ async def test_a_base_url_may_have_a_path(connect: Connect) -> None:
         for base_url in (f"{server.url}/llm", f"{server.url}/llm/"):
             async with connect(always([]), Credential(api_key=KEY, base_url=base_url), base_url="") as (_, model):
                 assert model.endpoint == f"{server.url}/llm"
-                await model.call(BODY, output_tokens_max=16, timeout_s=5)
+                await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert [asked.target for asked in server.asked] == ["/llm/v1/messages"] * 2
 
 
@@ -156,7 +157,7 @@ async def test_as_many_calls_as_asked_for_are_under_way_at_once(connect: Connect
         return http(MESSAGE)
 
     async with connect(wait_for_all, concurrency=150) as (server, model):
-        calls = [model.call(BODY, output_tokens_max=16, timeout_s=20) for _ in range(150)]
+        calls = [model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S) for _ in range(150)]
         replies = await asyncio.gather(*calls)
     assert all(isinstance(reply, Reply) for reply in replies)
     assert server.connections == 150
@@ -165,7 +166,7 @@ async def test_as_many_calls_as_asked_for_are_under_way_at_once(connect: Connect
 async def test_a_connection_is_used_again(connect: Connect) -> None:
     async with connect(always(http(MESSAGE))) as (server, model):
         for _ in range(5):
-            await model.call(BODY, output_tokens_max=16, timeout_s=5)
+            await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert server.connections == 1
 
 
@@ -185,7 +186,7 @@ async def test_rate_limits_are_read_from_every_answer(connect: Connect) -> None:
     async with connect(lambda _: next(answers)) as (_, model):
         seen = [model.rate]
         for _ in range(3):
-            await model.call(BODY, output_tokens_max=16, timeout_s=5)
+            await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
             seen.append(model.rate)
     assert [rate and rate.requests for rate in seen] == [None, bucket, bucket, ReportedBucket(9, None, None)]
 
@@ -193,7 +194,7 @@ async def test_rate_limits_are_read_from_every_answer(connect: Connect) -> None:
 async def test_a_packed_answer_is_unpacked(connect: Connect) -> None:
     packed = gzip.compress(compact(MESSAGE))
     async with connect(always(http(packed, content_encoding="gzip"))) as (_, model):
-        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(reply, Reply) and reply.body == compact(MESSAGE)
 
 
@@ -206,8 +207,8 @@ async def test_a_long_reply_is_streamed_and_a_short_one_is_not(connect: Connect)
 
     seen: list[int] = []
     async with connect(script) as (server, model):
-        short = await model.call(BODY, output_tokens_max=8_000, timeout_s=5)
-        long = await model.call(BODY + b"\n", output_tokens_max=8_001, timeout_s=5, progress=seen.append)
+        short = await model.call(BODY, output_tokens_max=8_000, timeout_s=PATIENCE_S)
+        long = await model.call(BODY + b"\n", output_tokens_max=8_001, timeout_s=PATIENCE_S, progress=seen.append)
     assert isinstance(long, Reply) and long == short
     assert [asked.json.get("stream") for asked in server.asked] == [None, True]
     assert server.asked[1].json == json.loads(BODY) | {"stream": True}
@@ -224,7 +225,7 @@ async def test_a_server_that_hangs_up_after_a_stream_costs_no_call(connect: Conn
 
     async with connect(script, concurrency=1) as (_, model):
         for output_tokens_max in (9_000, 10, 9_000, 9_000, 10):
-            reply = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=5)
+            reply = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=PATIENCE_S)
             assert isinstance(reply, Reply), reply
 
 
@@ -235,7 +236,7 @@ async def test_a_server_that_hangs_up_without_a_word_costs_no_call_either() -> N
     async with scripted(script) as server:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
         for output_tokens_max in (9_000, 10, 9_000, 9_000, 10):
-            reply = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=5)
+            reply = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=PATIENCE_S)
             assert isinstance(reply, Reply), reply
         await model.close()
 
@@ -243,7 +244,7 @@ async def test_a_server_that_hangs_up_without_a_word_costs_no_call_either() -> N
 async def test_an_answer_in_one_piece_is_taken_where_a_stream_was_asked_for(connect: Connect) -> None:
     seen: list[int] = []
     async with connect(always(http(MESSAGE))) as (_, model):
-        reply = await model.call(BODY, output_tokens_max=9_000, timeout_s=5, progress=seen.append)
+        reply = await model.call(BODY, output_tokens_max=9_000, timeout_s=PATIENCE_S, progress=seen.append)
     assert isinstance(reply, Reply) and seen == [len(compact(MESSAGE))]
 
 
@@ -261,7 +262,7 @@ async def test_the_sdk_puts_the_same_stream_together_to_the_same_message() -> No
 
     async with scripted(always(chunked(streamed(events_of(MESSAGE))))) as server:
         model = AnthropicModel(Credential(api_key=KEY), base_url=server.url)
-        ours = await model.call(BODY, output_tokens_max=9_000, timeout_s=5)
+        ours = await model.call(BODY, output_tokens_max=9_000, timeout_s=PATIENCE_S)
         await model.close()
         async with (
             anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url, max_retries=0) as sdk,

@@ -30,6 +30,7 @@ from policies.estimates.batching import NOT_BEGUN, QUEUE_FULL
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, http
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-made-up-0123456789"
 SOON = SimulatorSettings(error=0.0, batch_ms=5)
@@ -74,7 +75,7 @@ async def results(batches: Any, name: str) -> dict[str, Reply | Failure]:
 
 async def test_a_batch_from_its_making_to_its_results() -> None:
     async with simulated() as batches:
-        name = await batches.submit(rows(5), 5.0)
+        name = await batches.submit(rows(5), PATIENCE_S)
         assert isinstance(name, str)
         first = (await batches.look(name)).first_id
         status = await ended(batches, name)
@@ -86,7 +87,7 @@ async def test_a_batch_from_its_making_to_its_results() -> None:
 async def test_a_request_in_the_form_of_chat_keeps_its_completion() -> None:
     chat = chat_request({"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "Say a"}]})
     async with simulated() as batches:
-        name = await batches.submit([BatchRequest("a", chat), BatchRequest("b", body("Say b"))], 5.0)
+        name = await batches.submit([BatchRequest("a", chat), BatchRequest("b", body("Say b"))], PATIENCE_S)
         await ended(batches, name)
         found = await results(batches, name)
     kept, plain = found["a"], found["b"]
@@ -97,7 +98,7 @@ async def test_a_request_in_the_form_of_chat_keeps_its_completion() -> None:
 
 async def test_the_list_goes_back_to_the_one_that_is_known_and_names_the_first_request() -> None:
     async with simulated() as batches:
-        names = [await batches.submit(rows(1 + at), 5.0) for at in range(3)]
+        names = [await batches.submit(rows(1 + at), PATIENCE_S) for at in range(3)]
         found = await batches.listed(names[0], 0.0, 9)
         assert [(each.name, each.first_id) for each in found] == [(names[2], "r0"), (names[1], "r0")]
         assert [each.name for each in await batches.listed("", 0.0, 1)] == [names[2]]
@@ -107,7 +108,7 @@ async def test_the_list_goes_back_to_the_one_that_is_known_and_names_the_first_r
 async def test_each_row_has_its_own_failure() -> None:
     bad = [BatchRequest("odd", body("x", container="c")), BatchRequest("empty", b'{"model":"m","max_tokens":2}')]
     async with simulated() as batches:
-        name = await batches.submit([*rows(2), *bad], 5.0)
+        name = await batches.submit([*rows(2), *bad], PATIENCE_S)
         await ended(batches, name)
         found = await results(batches, name)
     assert isinstance(found["r0"], Reply) and isinstance(found["r1"], Reply)
@@ -120,7 +121,7 @@ async def test_each_row_has_its_own_failure() -> None:
 
 async def test_what_expired_is_told_and_not_billed() -> None:
     async with simulated(SimulatorSettings(error=0.0, batch_ms=5, batch_expired=1.0)) as batches:
-        name = await batches.submit(rows(2), 5.0)
+        name = await batches.submit(rows(2), PATIENCE_S)
         await ended(batches, name)
         found = await results(batches, name)
     assert {(each.kind, each.may_be_billed) for each in found.values() if isinstance(each, Failure)} == {(FailureKind.EXPIRED, False)}
@@ -129,7 +130,7 @@ async def test_what_expired_is_told_and_not_billed() -> None:
 
 async def test_a_cancelled_batch_tells_which_rows_were_not_worked_off() -> None:
     async with simulated(SimulatorSettings(error=0.0, batch_ms=60_000)) as batches:
-        name = await batches.submit(rows(3), 5.0)
+        name = await batches.submit(rows(3), PATIENCE_S)
         assert await batches.cancel(name) is None
         assert (await ended(batches, name)).requests == 3
         found = await results(batches, name)
@@ -139,7 +140,7 @@ async def test_a_cancelled_batch_tells_which_rows_were_not_worked_off() -> None:
 
 async def test_a_full_queue_is_told_by_the_batch_that_did_not_begin() -> None:
     async with simulated(SimulatorSettings(error=0.0, batch_ms=60_000, batch_queue=4)) as batches:
-        names = [await batches.submit(rows(3), 5.0) for _ in range(2)]
+        names = [await batches.submit(rows(3), PATIENCE_S) for _ in range(2)]
         assert isinstance(await batches.look(names[0]), BatchStatus)
         found = await batches.look(names[1])
     assert isinstance(found, Failure)
@@ -150,7 +151,7 @@ async def test_a_full_queue_is_told_by_the_batch_that_did_not_begin() -> None:
 async def test_a_file_that_is_refused_as_a_whole_is_no_rows_fault() -> None:
     two = [BatchRequest("a", body("x")), BatchRequest("b", body("x", model="other"))]
     async with simulated() as batches:
-        name = await batches.submit(two, 5.0)
+        name = await batches.submit(two, PATIENCE_S)
         found = await batches.look(name)
     assert isinstance(found, Failure) and (found.error_type, found.sent) == (NOT_BEGUN, False)
     assert "does not match the rest of the batch" in found.message
@@ -180,7 +181,7 @@ async def test_a_batch_that_is_checked_has_no_count_and_one_of_others_is_foreign
 async def test_whether_a_failed_submission_may_have_made_a_batch(path: str, answer: Answer, sure: bool) -> None:
     with served(lambda asked: answer if asked.target == path else http({"id": "file-1"})) as server:
         model = client(server.url)
-        found = await model.batches.submit(rows(1), 5.0)
+        found = await model.batches.submit(rows(1), PATIENCE_S)
         await model.close()
     assert isinstance(found, Failure) and surely_not_made(found) is sure
 
@@ -191,7 +192,7 @@ async def test_the_upload_is_a_form_and_the_batch_names_its_first_request() -> N
 
     with served(script) as server:
         model = client(server.url)
-        assert await model.batches.submit(rows(2), 5.0) == "batch_1"
+        assert await model.batches.submit(rows(2), PATIENCE_S) == "batch_1"
         await model.close()
     upload, made = server.asked
     assert upload.headers["content-type"].startswith("multipart/form-data; boundary=")

@@ -20,6 +20,7 @@ from tests.edge.providers.test_chat_errors import AZURE_FILTER, openai
 from tests.edge.providers.test_chat_response import chunks, completion, events
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, Step, http
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-made-up-0123456789"
 BODY = json.dumps({"model": "gpt", "max_tokens": 8, "messages": [{"role": "user", "content": "Yes?"}]}).encode()
@@ -38,7 +39,7 @@ def client(server: Scripted, environ: dict[str, str] | None = None, provider: st
 async def asked(script: Callable[[Asked], Answer], body: bytes = BODY, tokens: int = 8) -> tuple[Any, list[Asked], ChatModel]:
     with served(script) as server:
         model = client(server)
-        found = await model.call(body, output_tokens_max=tokens, timeout_s=5)
+        found = await model.call(body, output_tokens_max=tokens, timeout_s=PATIENCE_S)
         await model.close()
         return found, server.asked, model
 
@@ -115,7 +116,7 @@ async def test_a_model_that_wants_the_other_bound_gets_it_from_then_on(words: st
     with served(script) as server:
         model = client(server)
         for _ in range(2):
-            assert isinstance(await model.call(BODY, output_tokens_max=8, timeout_s=5), Reply)
+            assert isinstance(await model.call(BODY, output_tokens_max=8, timeout_s=PATIENCE_S), Reply)
         await model.close()
         assert [sorted(each.json.keys() & {"max_tokens", "max_completion_tokens"}) for each in server.asked] == [
             ["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"],
@@ -132,7 +133,7 @@ async def test_a_server_that_knows_no_usage_of_streams_is_asked_without(monkeypa
 
     with served(script) as server:
         model = client(server)
-        found = [await model.call(BODY, output_tokens_max=9_000, timeout_s=5) for _ in range(2)]
+        found = [await model.call(BODY, output_tokens_max=9_000, timeout_s=PATIENCE_S) for _ in range(2)]
         await model.close()
     assert [each.usage for each in found if isinstance(each, Reply)] == [Usage(unknown=True)] * 2
     assert len(server.asked) == 3
@@ -154,7 +155,7 @@ async def test_a_spelling_is_not_kept_whose_request_was_refused_all_the_same(wor
 
     with served(script) as server:
         model = client(server)
-        found = [await model.call(each, output_tokens_max=8, timeout_s=5) for each in (FORCED, odd, FORCED)]
+        found = [await model.call(each, output_tokens_max=8, timeout_s=PATIENCE_S) for each in (FORCED, odd, FORCED)]
         await model.close()
         assert [type(each) for each in found] == [Reply, Failure, Reply]
         assert len(server.asked) == 4, "asked in another spelling, once"
@@ -205,7 +206,7 @@ async def test_a_renewed_key_is_read_from_its_file(tmp_path: Any) -> None:
 
     with served(script) as server:
         model = client(server, {}, key_file=str(tmp_path / "key"))
-        found = await model.call(BODY, output_tokens_max=8, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=8, timeout_s=PATIENCE_S)
         await model.close()
     assert isinstance(found, Reply), found
 

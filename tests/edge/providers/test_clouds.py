@@ -20,6 +20,7 @@ from policies.failures.failure import Failure, FailureKind
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, Scripted, compact, http, scripted, streamed
 from tests.edge.support.wired_model import BODY
+from tests.support.patience import PATIENCE_S
 
 K = FailureKind
 MADE: dict[str, Callable[..., Credential]] = {
@@ -73,7 +74,7 @@ def _asked(server: Scripted) -> list[Asked]:
 @pytest.mark.parametrize("cloud", MADE)
 async def test_a_call_goes_where_the_cloud_wants_it_and_is_signed(cloud: str, tmp_path, monkeypatch) -> None:
     async with connected(cloud, lambda _: http(MESSAGE), tmp_path, monkeypatch) as (server, model):
-        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(reply, Reply), reply
     assert (reply.text, reply.usage.output_tokens) == ("yes — é", 2)
     [asked] = _asked(server)
@@ -123,9 +124,9 @@ async def test_where_a_cloud_is_the_sdk_knows(credential: Credential, address: s
 async def test_bedrock_takes_a_bearer_token_in_place_of_keys(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "of-the-environment-of-the-branch")
     async with connected("bedrock", lambda _: http(MESSAGE), tmp_path, monkeypatch) as (server, model):
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
         other = AnthropicModel(cloud_server.bedrock(server.url, api_key=cloud_server.BEARER))
-        assert isinstance(await other.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await other.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
         await other.close()
     by_keys, by_token = (asked.headers["authorization"] for asked in _asked(server))
     assert by_keys.startswith("AWS4-HMAC-SHA256")  # whatever stands in the branch's own environment
@@ -141,7 +142,7 @@ async def test_a_long_reply_is_streamed_and_comes_as_one_message(cloud: str, tmp
     )
     seen: list[int] = []
     async with connected(cloud, lambda _: parts, tmp_path, monkeypatch, stream_above_tokens=8) as (server, model):
-        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5, progress=seen.append)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S, progress=seen.append)
     assert isinstance(reply, Reply), reply
     assert (reply.text, reply.stop_reason, reply.usage.output_tokens) == ("yes — é", "end_turn", 2)
     assert seen
@@ -232,7 +233,7 @@ async def test_each_refusal_of_a_cloud_is_of_the_kind_that_it_means(cloud: str, 
     table = [(answer, kind) for of, answer, kind in FAILURES if of == cloud]
     answers = iter(answer for answer, _ in table)
     async with connected(cloud, lambda _: next(answers), tmp_path, monkeypatch) as (_, model):
-        found = [await model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in table]
+        found = [await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S) for _ in table]
     assert all(isinstance(failure, Failure) for failure in found)
     entries = [(failure.kind, failure.message) for failure in found if isinstance(failure, Failure)]
     assert [kind for kind, _ in entries] == [kind for _, kind in table], entries
@@ -258,7 +259,7 @@ async def test_each_refusal_of_a_cloud_is_of_the_kind_that_it_means(cloud: str, 
 async def test_an_exception_inside_bedrocks_stream_is_no_reply(error, kind, tmp_path, monkeypatch) -> None:
     parts = http(cloud_server.framed(EVENTS[:3], error), content_type="application/vnd.amazon.eventstream")
     async with connected("bedrock", lambda _: parts, tmp_path, monkeypatch, stream_above_tokens=8) as (_, model):
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(found, Failure)
     assert (found.kind, found.message) == (kind, error[1])
 
@@ -272,7 +273,7 @@ async def test_a_stream_of_bedrocks_that_is_cut_or_damaged_is_no_reply(tmp_path,
             _,
             model,
         ):
-            found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+            found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         assert isinstance(found, Failure) and found.kind is kind, found
 
 
@@ -284,7 +285,7 @@ async def test_without_credentials_nothing_is_sent_and_it_is_said_what_to_do(tmp
     nobody = Credential(platform=type(nobody.platform)(name="bedrock", region="x-1"))  # type: ignore[misc,arg-type]
     async with scripted(lambda _: http(MESSAGE)) as server:
         model = AnthropicModel(nobody, base_url=server.url)
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         await model.close()
         assert not server.asked
     assert isinstance(found, Failure)
@@ -294,7 +295,7 @@ async def test_without_credentials_nothing_is_sent_and_it_is_said_what_to_do(tmp
         file = tmp_path / "service-account.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"token_uri": f"{server.url}/nothing"}))
         server.script = lambda _: http({"error": "invalid_grant", "error_description": "Invalid JWT Signature."}, 400)
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=20)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(found, Failure)
     assert (found.kind, found.sent) == (K.UNAUTHORISED, False)
     assert "gcloud auth" in found.message and "invalid_grant" in found.message
@@ -315,7 +316,7 @@ async def test_a_package_that_is_missing_where_calls_are_made_blocks_the_job(
 ) -> None:
     async with connected(cloud, lambda _: http(MESSAGE), tmp_path, monkeypatch) as (server, model):
         monkeypatch.setitem(sys.modules, package, None)
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         assert not server.asked
     assert isinstance(found, Failure)
     assert (found.kind, found.sent) == (K.BLOCKED, False)

@@ -54,7 +54,7 @@ def pool_of(places: int) -> tuple[ConnectionPool, Connector]:
     return ConnectionPool(connector, places), connector  # type: ignore[arg-type]
 
 
-async def lent(pool: ConnectionPool, connect_s: float = 1.0) -> HttpConnection:
+async def lent(pool: ConnectionPool, connect_s: float = PATIENCE_S) -> HttpConnection:
     return pool.lend_rested() or await pool.lend(REQUEST, connect_s)
 
 

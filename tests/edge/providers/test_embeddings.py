@@ -18,6 +18,7 @@ from cortex.values.reply import UNKNOWN_USAGE, Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, compact, http
+from tests.support.patience import PATIENCE_S
 
 ONE, TWO = packed([1.0, 0.5]), packed([0.25, -1.0])
 BODY = embedding_request(["a", "b"], "m", None)
@@ -88,7 +89,7 @@ async def asked(*script: Any) -> tuple[Any, list[Asked]]:
         account = opened(ProviderLocation(provider="openai", base_url=server.url), {"OPENAI_API_KEY": "k"})
         model = model_of(ClientSpec(endpoint=account.endpoint, provider="openai", credential=account.credential))
         try:
-            return await model.call(BODY, output_tokens_max=1, timeout_s=5), server.asked
+            return await model.call(BODY, output_tokens_max=1, timeout_s=PATIENCE_S), server.asked
         finally:
             await model.close()
 

@@ -203,7 +203,7 @@ def cut(body: bytes, kind: str = "application/json", encoding: str = "") -> list
 )
 async def test_an_answer_that_came_whole_is_kept_although_its_connection_ended(connect: Connect, answer: Answer) -> None:
     async with connect(always(answer), concurrency=1) as (server, model):
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
     assert isinstance(found, Reply) and (found.text, len(server.asked)) == ("yes — é", 1), found
 
 
@@ -222,7 +222,7 @@ async def test_a_cut_answer_that_is_labelled_as_text_is_no_other() -> None:
     answers = iter([*cut(CUT_IN_USAGE, "text/plain"), *cut(CUT_IN_TEXT, "text/plain")])
     async with scripted(lambda _: next(answers)) as server:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
-        found = [await model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in range(4)]
+        found = [await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S) for _ in range(4)]
         await model.close()
     assert [each.text if isinstance(each, Reply) else each.kind for each in found] == [
         "yes — é", "yes — é", FailureKind.UNREADABLE, FailureKind.UNREADABLE,
@@ -300,7 +300,7 @@ async def test_a_reply_far_longer_than_was_asked_for_is_not_held(
     words = f"the answer is longer than {most:,} bytes, far more than its max_tokens can come to"
     assert failure.kind is FailureKind.UNREADABLE and words in failure.message
     async with connect(always(answer)) as (_, model):
-        outcome = await model.call(BODY, output_tokens_max=6_000, timeout_s=9)
+        outcome = await model.call(BODY, output_tokens_max=6_000, timeout_s=PATIENCE_S)
     assert not isinstance(outcome, Failure) or "longer than" not in outcome.message
 
 
@@ -323,7 +323,7 @@ async def test_the_bound_of_a_reply_follows_what_was_asked(
         await model.prepare()
         send = model._transport.send
         monkeypatch.setattr(model._transport, "send", lambda *a, **k: seen.append(k["bytes_max"]) or send(*a, **k))
-        await model.call(body, output_tokens_max=100, timeout_s=9)
+        await model.call(body, output_tokens_max=100, timeout_s=PATIENCE_S)
     assert seen and most <= seen[0] <= min(BODY_BYTES_MAX, most + len(body) + 20)
 
 
@@ -346,7 +346,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(connect: Connect) -> None:
                 await call
             await asyncio.wait_for(server.left.wait(), PATIENCE_S)
             # With room for one connection, the next call works only if the cancelled one gave it back.
-            assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+            assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
 
 
 async def test_after_close_a_call_fails_and_nothing_is_sent(connect: Connect) -> None:

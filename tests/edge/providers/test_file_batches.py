@@ -85,7 +85,7 @@ async def results(batches: Any, name: str) -> dict[str, Reply | Failure]:
 async def test_a_batch_from_its_making_to_the_end_of_its_files(provider: str) -> None:
     async with simulated(provider) as (batches, server):
         odd = BatchRequest("odd", body("x", container="c"))
-        name = await batches.submit([*rows(5), odd], 5.0)
+        name = await batches.submit([*rows(5), odd], PATIENCE_S)
         assert isinstance(name, str), name
         assert (await batches.listed("", 0.0, 9))[0].first_id == "r0"
         status = await ended(batches, name)
@@ -104,7 +104,7 @@ async def test_a_batch_from_its_making_to_the_end_of_its_files(provider: str) ->
 @EACH
 async def test_the_list_goes_back_to_the_one_that_is_known(provider: str) -> None:
     async with simulated(provider) as (batches, _):
-        names = [await batches.submit(rows(1 + at), 5.0) for at in range(3)]
+        names = [await batches.submit(rows(1 + at), PATIENCE_S) for at in range(3)]
         assert [each.name for each in await batches.listed(names[0], 0.0, 9)] == [names[2], names[1]]
         assert [each.name for each in await batches.listed("", 0.0, 1)] == [names[2]]
         assert await batches.listed("", 4e9, 9) == []
@@ -114,7 +114,7 @@ async def test_the_list_goes_back_to_the_one_that_is_known(provider: str) -> Non
 async def test_a_request_in_the_form_of_chat_is_asked_too(provider: str) -> None:
     chat = chat_request({"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "Say a"}]})
     async with simulated(provider) as (batches, _):
-        name = await batches.submit([BatchRequest("a", chat)], 5.0)
+        name = await batches.submit([BatchRequest("a", chat)], PATIENCE_S)
         await ended(batches, name)
         reply = (await results(batches, name))["a"]
     assert isinstance(reply, Reply) and b'"content":"a"' in completion_of(reply.body, 0.0)[0]
@@ -126,7 +126,7 @@ async def test_what_was_not_worked_off_is_told_and_not_billed(provider: str, cus
     """Mistral leaves out what it did not come to, and Gemini all results: then one outcome stands for the rest."""
     settings = SimulatorSettings(error=0.0, batch_ms=5, batch_expired=1.0) if expires else SimulatorSettings(batch_ms=60_000)
     async with simulated(provider, settings) as (batches, _):
-        name = await batches.submit(rows(1), 5.0)
+        name = await batches.submit(rows(1), PATIENCE_S)
         if not expires:
             assert await batches.cancel(name) is None
         await ended(batches, name)
@@ -138,8 +138,8 @@ async def test_what_was_not_worked_off_is_told_and_not_billed(provider: str, cus
 @pytest.mark.parametrize("provider", ["mistral", "gemini"])
 async def test_a_full_queue_is_told_when_the_batch_is_made_and_its_file_goes(provider: str) -> None:
     async with simulated(provider, SimulatorSettings(error=0.0, batch_ms=60_000, batch_queue=4)) as (batches, server):
-        first = await batches.submit(rows(3), 5.0)
-        found = await batches.submit(rows(3), 5.0)
+        first = await batches.submit(rows(3), PATIENCE_S)
+        found = await batches.submit(rows(3), PATIENCE_S)
         assert isinstance(first, str) and len(files(server)) == 1
     assert isinstance(found, Failure) and surely_not_made(found)
     assert (found.kind, found.error_type, found.sent) == (FailureKind.THROTTLED, QUEUE_FULL, False)
@@ -163,7 +163,7 @@ async def test_whether_a_failed_submission_may_have_made_a_batch(provider: str, 
 
     with served(script) as server:
         model = client(provider, server.url)
-        found = await model.batches.submit(rows(1), 5.0)
+        found = await model.batches.submit(rows(1), PATIENCE_S)
         await model.close()
     assert isinstance(found, Failure) and surely_not_made(found) is sure
     deleted = [each.target for each in server.asked if each.method == "DELETE"]
@@ -287,7 +287,7 @@ async def test_the_upload_of_gemini_stays_at_its_address_and_its_key_in_its_head
 
     with served(script) as server:
         model = client("gemini", server.url)
-        assert await model.batches.submit(rows(2), 5.0) == "b1"
+        assert await model.batches.submit(rows(2), PATIENCE_S) == "b1"
         await model.close()
     begun, sent, made = server.asked
     assert begun.headers["x-goog-upload-command"] == "start" and sent.target == "/upload/v1beta/files?upload_id=7"
@@ -301,7 +301,7 @@ async def test_the_upload_of_gemini_stays_at_its_address_and_its_key_in_its_head
 async def test_a_job_of_mistral_names_the_model_of_its_requests() -> None:
     with served(lambda asked: http({"id": "f1" if asked.target == "/v1/files" else "j1"})) as server:
         model = client("mistral", server.url)
-        assert await model.batches.submit(rows(2), 5.0) == "j1"
+        assert await model.batches.submit(rows(2), PATIENCE_S) == "j1"
         await model.close()
     assert server.asked[1].json == {
         "input_files": ["f1"], "endpoint": "/v1/chat/completions", "model": "m", "metadata": {"cortex": "r0"},

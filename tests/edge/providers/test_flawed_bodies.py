@@ -42,6 +42,7 @@ from tests.edge.support.scripted_http_server import (
     streamed,
 )
 from tests.edge.support.wired_model import BODY, CREDENTIAL, ROADS, Connect, always, connected
+from tests.support.patience import PATIENCE_S
 from tests.support.toy_provider.server import serving
 
 __all__ = ["cortex"]
@@ -58,7 +59,7 @@ def test_the_table_is_large_and_each_shape_has_its_source() -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=[f"{'stream' if each.streams else 'plain'}: {each.name}" for each in SHAPES])
 async def test_each_shape_is_kept_or_refused(connect: Connect, shape: Shape) -> None:
     async with connect(always(shape.answer)) as (server, model):
-        outcome = await model.call(BODY, output_tokens_max=9_000 if shape.streams else 16, timeout_s=5)
+        outcome = await model.call(BODY, output_tokens_max=9_000 if shape.streams else 16, timeout_s=PATIENCE_S)
     assert len(server.asked) == 1
     if shape.text is None:
         assert not isinstance(outcome, Reply)

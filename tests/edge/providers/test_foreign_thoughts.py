@@ -21,6 +21,7 @@ from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.batch_job import Crash, Job, limits
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, compact, http
+from tests.support.patience import PATIENCE_S
 
 GOOGLE, OPENAI, UNSIGNED, CLAUDE = 'tool_call:{"id":"a","extra_content":{}}', "rs_1:gAAA=", "", "EqQBCgIYAhIM+/="
 REFUSED = {"type": "error", "error": {"type": "invalid_request_error", "message": "messages.1.content.0: Invalid `signature` in `thinking` block"}}
@@ -53,7 +54,7 @@ async def test_thoughts_that_claude_has_not_signed_are_left_out_once_it_refuses_
     with served(script) as server:
         model = AnthropicModel(Credential(api_key="k" * 20), base_url=server.url)
         for _ in range(2):
-            found = await model.call(conversation(*foreign, CLAUDE), output_tokens_max=9, timeout_s=30)
+            found = await model.call(conversation(*foreign, CLAUDE), output_tokens_max=9, timeout_s=PATIENCE_S)
             assert isinstance(found, Reply), found
         await model.close()
     assert [signatures_of(each) for each in server.asked] == [[*foreign, CLAUDE], [CLAUDE], [CLAUDE]]
@@ -63,7 +64,7 @@ async def test_thoughts_that_claude_has_not_signed_are_left_out_once_it_refuses_
 async def test_a_signature_of_its_own_that_claude_refuses_is_asked_once_more_and_then_refused() -> None:
     with served(lambda asked: http(REFUSED, 400)) as server:
         model = AnthropicModel(Credential(api_key="k" * 20), base_url=server.url)
-        found = await model.call(conversation(CLAUDE), output_tokens_max=9, timeout_s=30)
+        found = await model.call(conversation(CLAUDE), output_tokens_max=9, timeout_s=PATIENCE_S)
         await model.close()
     assert isinstance(found, Failure) and found.kind is FailureKind.REJECTED and len(server.asked) == 2
 
@@ -157,7 +158,7 @@ async def test_a_line_of_a_batch_is_what_the_direct_road_sends_once_nothing_of_i
 
     with served(script) as server:
         model = client(provider, server.url)
-        found = await model.call(body, output_tokens_max=9, timeout_s=30)
+        found = await model.call(body, output_tokens_max=9, timeout_s=PATIENCE_S)
         await model.close()
     if body == OVER_RESPONSES and provider != "openai-responses":
         assert (model.refusal(body), server.asked) == (found, []) and "over that API alone" in found.message
@@ -186,7 +187,8 @@ async def test_a_row_that_claude_has_no_form_for_is_refused_in_its_batch_with_ou
         claude = Claude()
         claude.batches["b"] = {}
         model = client("anthropic", server.url)
-        assert await model.batches.submit([BatchRequest("r0", OVER_RESPONSES), BatchRequest("r1", WRITTEN)], 5.0) == "b"
+        given = [BatchRequest("r0", OVER_RESPONSES), BatchRequest("r1", WRITTEN)]
+        assert await model.batches.submit(given, PATIENCE_S) == "b"
         found = {name: outcome async for name, outcome in model.batches.results("b")}
         await model.close()
     refused, translated = (each["params"] for each in server.asked[0].json["requests"])

@@ -25,6 +25,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, compact, http
+from tests.support.patience import PATIENCE_S
 
 SIGNED = {"google": {"thought_signature": "CrICAdHtim827fQ=="}}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
@@ -135,7 +136,7 @@ async def test_a_server_that_misses_a_signature_or_refuses_it_is_asked_as_it_wan
         )
         body = after(read_completion(completion(call("a", first))))
         for _ in range(2):
-            found = await model.call(body, output_tokens_max=9, timeout_s=5)
+            found = await model.call(body, output_tokens_max=9, timeout_s=PATIENCE_S)
             assert isinstance(found, Reply), found
         await model.close()
     assert [each.json["messages"][1]["tool_calls"][0].get("extra_content") for each in server.asked] == sent
@@ -178,6 +179,7 @@ async def test_an_effort_that_gemini_does_not_know_costs_nothing() -> None:
         model = load(row_of("gemini").client)(
             ClientSpec(endpoint=account.endpoint, provider="gemini", credential=account.credential)
         )
-        found = await model.call(msgspec.json.encode(ASKED | {"output_config": {"effort": "max"}}), output_tokens_max=9, timeout_s=5)
+        body = msgspec.json.encode(ASKED | {"output_config": {"effort": "max"}})
+        found = await model.call(body, output_tokens_max=9, timeout_s=PATIENCE_S)
         await model.close()
     assert isinstance(found, Failure) and (found.kind, found.sent, server.asked) == (FailureKind.REJECTED, False, [])

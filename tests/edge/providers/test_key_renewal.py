@@ -19,6 +19,7 @@ from policies.failures.failure import Failure, FailureKind
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http, scripted
 from tests.edge.support.wired_model import BODY, error, told
+from tests.support.patience import PATIENCE_S
 
 OLD, NEW = "the-old-key-0123456789", "the-new-key-9876543210"
 MADE = {
@@ -60,11 +61,11 @@ async def test_all_that_are_refused_are_sent_once_more_with_the_new_key(kind: st
         credential = _credential(kind, server.url, file)
         prepared = await told(AnthropicModel(credential)) if kind == "told" else NOTHING
         model = AnthropicModel(credential, through_sdk=kind == "sdk", prepared=prepared)
-        came = await asyncio.gather(*(model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in range(8)))
+        came = await asyncio.gather(*(model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S) for _ in range(8)))
         assert all(isinstance(one, Reply) for one in came), came
         assert 9 <= len(server.asked) <= 16
         before = len(server.asked)
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
         assert len(server.asked) == before + 1
         await model.close()
 
@@ -97,7 +98,7 @@ async def test_without_another_key_it_is_refused_once_and_told(content: str | No
         file.write_text(content)
     async with scripted(takes(NEW, http(MESSAGE))) as server:  # type: ignore[arg-type]
         model = AnthropicModel(_credential("direct", server.url, file))
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         await model.close()
         assert len(server.asked) == 1
     assert isinstance(found, Failure) and found.kind is FailureKind.UNAUTHORISED
@@ -109,7 +110,7 @@ async def test_a_new_key_that_is_refused_too_is_told_and_neither_is_shown(tmp_pa
     file.write_text(NEW)
     async with scripted(takes("a third one", http(MESSAGE))) as server:  # type: ignore[arg-type]
         model = AnthropicModel(_credential("direct", server.url, file))
-        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
         await model.close()
         assert len(server.asked) == 2
     assert isinstance(found, Failure) and found.kind is FailureKind.UNAUTHORISED
@@ -121,9 +122,10 @@ async def test_message_batches_are_asked_once_more_too(tmp_path: Path) -> None:
     file.write_text(NEW)
     async with scripted(takes(NEW, http(MADE))) as server:  # type: ignore[arg-type]
         model = AnthropicModel(_credential("direct", server.url, file))
-        assert await model.batches.submit([BatchRequest("a", BODY)], 5) == "msgbatch_1"
+        assert await model.batches.submit([BatchRequest("a", BODY)], PATIENCE_S) == "msgbatch_1"
         assert [key_of(asked) for asked in server.asked] == [OLD, NEW]
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Failure)  # no message, but taken
+        failure = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
+        assert isinstance(failure, Failure)  # no message, but taken
         assert key_of(server.asked[-1]) == NEW
         await model.close()
 
@@ -143,8 +145,8 @@ async def test_a_source_that_names_another_key_each_time_is_asked_once(what: str
     async with scripted(refuses) as server:
         model = AnthropicModel(_credential("direct", server.url, file))
         asked: dict[str, Callable[[], Awaitable[Any]]] = {
-            "call": lambda: model.call(BODY, output_tokens_max=16, timeout_s=5),
-            "submit": lambda: model.batches.submit([BatchRequest("a", BODY)], 5),
+            "call": lambda: model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S),
+            "submit": lambda: model.batches.submit([BatchRequest("a", BODY)], PATIENCE_S),
             "look": lambda: model.batches.look("msgbatch_1"),
             "listed": lambda: model.batches.listed("", 0.0, 10),
             "cancel": lambda: model.batches.cancel("msgbatch_1"),
@@ -172,5 +174,5 @@ async def test_a_key_that_is_renewed_while_the_road_is_made_is_the_roads(monkeyp
         await asyncio.sleep(0.05)
         goes_on.set()
         await asyncio.gather(opening, taking)
-        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S), Reply)
         await model.close()

@@ -17,6 +17,7 @@ from actors.providers.transport.proxy_tls import proxy_for
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.scripted_http_server import MESSAGE, Scripted, http, refusing, scripted, tunnel
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 BODY = b'{"model":"m","max_tokens":1,"messages":[]}'
@@ -53,7 +54,7 @@ async def called(through_sdk: bool, **environ: str) -> Reply | Failure:
     assert credential is not None
     model = AnthropicModel(credential, through_sdk=through_sdk)
     try:
-        return await model.call(BODY, output_tokens_max=1, timeout_s=10)
+        return await model.call(BODY, output_tokens_max=1, timeout_s=PATIENCE_S)
     finally:
         await model.close()
 

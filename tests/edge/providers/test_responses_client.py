@@ -28,6 +28,7 @@ from tests.edge.providers.test_responses_request import THOUGHT, TOLD, USE
 from tests.edge.providers.test_responses_response import events, response, said, stream_of
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, Step, http
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-made-up-0123456789"
 BODY = json.dumps({"model": "gpt", "max_tokens": 20, "messages": [{"role": "user", "content": "Yes?"}]}).encode()
@@ -50,7 +51,7 @@ def client(server: Scripted | SimulatorServer, environ: dict[str, str] | None = 
 async def asked(script: Callable[[Asked], Answer], body: bytes = BODY, tokens: int = 20) -> tuple[Any, list[Asked], KeyedModel]:
     with served(script) as server:
         model = client(server)
-        found = await model.call(body, output_tokens_max=tokens, timeout_s=5)
+        found = await model.call(body, output_tokens_max=tokens, timeout_s=PATIENCE_S)
         await model.close()
         return found, server.asked, model
 
@@ -146,7 +147,7 @@ async def test_thoughts_that_the_server_cannot_read_are_left_out_from_then_on(to
 
     with served(script) as server:
         model = client(server)
-        found = [await model.call(LOOP, output_tokens_max=20, timeout_s=5) for _ in range(2)]
+        found = [await model.call(LOOP, output_tokens_max=20, timeout_s=PATIENCE_S) for _ in range(2)]
         await model.close()
         assert [type(each) for each in found] == [Reply, Reply]
         assert [len(each.json["input"]) for each in server.asked] == [4, 3, 3]
@@ -164,7 +165,7 @@ NONE_TOLD = [
 async def test_thoughts_that_the_server_does_not_tell_are_not_asked_for_from_then_on(text: str, told: dict[str, str]) -> None:
     with served(lambda asked: http(openai(text, param="include"), 400, **told) if "include" in asked.json else http(YES)) as server:
         model = client(server)
-        found = [await model.call(TOOLED, output_tokens_max=20, timeout_s=5) for _ in range(2)]
+        found = [await model.call(TOOLED, output_tokens_max=20, timeout_s=PATIENCE_S) for _ in range(2)]
         await model.close()
         assert [type(each) for each in found] == [Reply, Reply]
         assert [each.json.get("include") for each in server.asked] == [[TOLD], None, None]
@@ -185,7 +186,8 @@ async def test_a_tool_loop_gives_the_thoughts_back_that_the_provider_told() -> N
     server = await serve(SimulatorSettings(error=0.0, thinking_tokens=8))
     model = client(server)
     named = first | {"tool_choice": {"type": "tool", "name": "add"}}
-    said, bare = [await model.call(json.dumps(each).encode(), output_tokens_max=400, timeout_s=5) for each in (first, named)]
+    bodies = [json.dumps(each).encode() for each in (first, named)]
+    said, bare = [await model.call(body, output_tokens_max=400, timeout_s=PATIENCE_S) for body in bodies]
     await model.close()
     await server.close()
     turn = json.loads(said.body)["content"]

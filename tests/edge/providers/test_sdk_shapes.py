@@ -24,6 +24,7 @@ from tests.edge.providers.test_stream import events_of
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, compact, http, streamed
 from tests.edge.support.wired_model import BODY, CREDENTIAL
+from tests.support.patience import PATIENCE_S
 
 K = FailureKind
 LONG = 9_000
@@ -44,7 +45,7 @@ class Case(NamedTuple):
 async def over_messages(script: Callable[[Asked], Answer], tokens: int) -> Reply | Failure:
     with served(script) as server:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
-        found = await model.call(BODY, output_tokens_max=tokens, timeout_s=5)
+        found = await model.call(BODY, output_tokens_max=tokens, timeout_s=PATIENCE_S)
         await model.close()
     return found
 
@@ -52,7 +53,7 @@ async def over_messages(script: Callable[[Asked], Answer], tokens: int) -> Reply
 async def over_chat(script: Callable[[Asked], Answer], tokens: int) -> Reply | Failure:
     with served(script) as server:
         model = client(server)
-        found = await model.call(CHAT_BODY, output_tokens_max=tokens, timeout_s=5)
+        found = await model.call(CHAT_BODY, output_tokens_max=tokens, timeout_s=PATIENCE_S)
         await model.close()
     return found
 

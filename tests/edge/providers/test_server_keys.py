@@ -14,6 +14,7 @@ from actors.providers.registry import how_to_open, is_own_server
 from cortex.values.reply import Reply
 from tests.edge.support.scripted_http_server import MESSAGE, http, scripted
 from tests.edge.support.wired_model import BODY, always
+from tests.support.patience import PATIENCE_S
 
 VENDOR, SERVER, FILE = "sk-ant-api03-of-the-vendor-0123456789", "key-of-a-server-0123456789", "key-in-a-file-0123456789"
 OWN, GATEWAY = "http://gpu:8000/v1", "https://llm.example.com"
@@ -89,7 +90,7 @@ async def test_a_call_without_a_key_holds_none(monkeypatch: pytest.MonkeyPatch) 
     for environ, header in (({}, None), ({"CORTEX_SERVER_KEY": SERVER}, f"Bearer {SERVER}")):
         async with scripted(always(http(MESSAGE))) as server:
             model = AnthropicModel(credential_of(ProviderLocation(base_url=server.url), environ))
-            reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+            reply = await model.call(BODY, output_tokens_max=16, timeout_s=PATIENCE_S)
             await model.close()
         assert isinstance(reply, Reply), reply
         assert (server.asked[0].headers.get("authorization"), server.asked[0].headers.get("x-api-key")) == (header, None)

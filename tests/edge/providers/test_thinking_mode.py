@@ -21,6 +21,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import Answer, Asked, compact, http
+from tests.support.patience import PATIENCE_S
 
 USER = {"role": "user", "content": "hi"}
 ASKED: dict[str, Any] = {"model": "deepseek-v4-flash", "max_tokens": 9, "messages": [USER]}
@@ -170,7 +171,7 @@ async def test_a_server_that_refuses_is_asked_otherwise_from_then_on(
     with served(lambda _: next(answers)) as server:
         model = model_of(provider, server.url)
         for _ in range(2):
-            found = await model.call(msgspec.json.encode(request_), output_tokens_max=9, timeout_s=5)
+            found = await model.call(msgspec.json.encode(request_), output_tokens_max=9, timeout_s=PATIENCE_S)
             assert isinstance(found, Reply), found
         await model.close()
     assert len(server.asked) == 3
@@ -188,7 +189,8 @@ async def test_a_row_with_an_effort_takes_the_forced_tool_from_no_row_without() 
     with served(script) as server:
         model = model_of("deepseek", server.url)
         for each in (typed, thinks, typed, thinks, typed | {"thinking": {"type": "disabled"}}):
-            assert isinstance(await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=5), Reply)
+            found = await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=PATIENCE_S)
+            assert isinstance(found, Reply), found
         await model.close()
     assert [each.json["tool_choice"] for each in server.asked] == [CHOSEN, CHOSEN, "auto", CHOSEN, "auto", CHOSEN]
 
@@ -202,7 +204,8 @@ async def test_a_server_that_refuses_a_forced_tool_whatever_is_off_lets_its_mode
     with served(script) as server:
         model = model_of("deepseek", server.url)
         for each in (*first, typed, typed):
-            assert isinstance(await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=5), Reply)
+            found = await model.call(msgspec.json.encode(each), output_tokens_max=9, timeout_s=PATIENCE_S)
+            assert isinstance(found, Reply), found
         await model.close()
     assert [each.json["tool_choice"] for each in server.asked[-2:]] == ["auto", "auto"]
     assert len(server.asked) == (5 if first else 4)
@@ -221,7 +224,8 @@ async def test_a_server_that_refuses_thoughts_gets_none() -> None:
     with served(lambda _: next(answers)) as server:
         model = model_of("openai", server.url)
         model._variant = ChatVariant(thoughts=True)
-        assert isinstance(await model.call(msgspec.json.encode(TOOL_LOOP), output_tokens_max=9, timeout_s=5), Reply)
+        found = await model.call(msgspec.json.encode(TOOL_LOOP), output_tokens_max=9, timeout_s=PATIENCE_S)
+        assert isinstance(found, Reply), found
         await model.close()
     assert [at(each.json, "messages.1.reasoning_content") for each in server.asked] == ["hm", None]
 
@@ -235,9 +239,9 @@ async def test_a_request_that_its_user_wrote_is_asked_once() -> None:
 
     with served(script) as server:
         model = model_of("deepseek", server.url)
-        found = await model.call(chat_request(wanted), output_tokens_max=9, timeout_s=5)
+        found = await model.call(chat_request(wanted), output_tokens_max=9, timeout_s=PATIENCE_S)
         assert isinstance(found, Failure) and found.kind is FailureKind.REJECTED
         forced = msgspec.json.encode(ASKED | TOOLS | {"tool_choice": NAMED})
-        assert isinstance(await model.call(forced, output_tokens_max=9, timeout_s=5), Reply)
+        assert isinstance(await model.call(forced, output_tokens_max=9, timeout_s=PATIENCE_S), Reply)
         await model.close()
     assert [each.json["tool_choice"] for each in server.asked] == ["required", CHOSEN], "the next request is not spelled otherwise"

@@ -18,6 +18,7 @@ from tests.edge.providers.test_chat_response import completion
 from tests.edge.providers.test_responses_response import response, said
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
+from tests.support.patience import PATIENCE_S
 
 USER = [{"role": "user", "content": "Yes?"}]
 TOKENS = STREAM_ABOVE_TOKENS + 1
@@ -76,7 +77,7 @@ async def calls(provider: str, body: bytes, script: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(HttpModel, "_sent", noted)
     with served(script) as server:
         model = client(provider, server.url)
-        found = [await model.call(body, output_tokens_max=TOKENS, timeout_s=30) for _ in range(count)]
+        found = [await model.call(body, output_tokens_max=TOKENS, timeout_s=PATIENCE_S) for _ in range(count)]
         await model.close()
         posted = [each for each in server.asked if each.method == "POST"]
         return found, [each.json.get("stream", False) for each in posted], silences

@@ -35,6 +35,7 @@ from actors.providers.transport.failures import page_text
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.support.scripted_http_server import compact, http, scripted
 from tests.edge.support.wired_model import CREDENTIAL, always, error, failed
+from tests.support.patience import PATIENCE_S
 
 K = FailureKind
 NGINX = b"<html>\r\n<head><title>404 Not Found</title></head>\r\n<body>\r\n<center><h1>404 Not Found</h1></center>\r\n</body></html>"
@@ -272,7 +273,8 @@ async def test_a_server_of_openais_forms_without_batches_is_no_wrong_address_eit
         account = opened(ProviderLocation(provider=provider, base_url=server.url), {"OPENAI_API_KEY": "k" * 20, "MISTRAL_API_KEY": "k" * 20})
         row = row_of(provider)
         model = load(row.client)(ClientSpec(endpoint=account.endpoint, provider=provider, credential=account.credential))
-        found = [await model.batches.listed("", 0.0, 1), await model.batches.submit([BatchRequest("r", b"{}")], 5.0)]
+        found = [await model.batches.listed("", 0.0, 1)]
+        found += [await model.batches.submit([BatchRequest("r", b"{}")], PATIENCE_S)]
         await model.close()
     assert {each.message.partition(": ")[2] for each in found} == {BATCHES} and {each.kind for each in found} == {K.BLOCKED}
 

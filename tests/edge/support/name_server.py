@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tests.support.patience import PATIENCE_S
+
 _NXDOMAIN = 3
 _A, _IN = 1, 1
 
@@ -70,7 +72,7 @@ def name_server(**records: list[str]) -> Iterator[NameServer]:
         finally:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", ("127.0.0.1", found.port))
-            thread.join(10)
+            thread.join(PATIENCE_S)
 
 
 def _serve(server: socket.socket, found: NameServer) -> None:

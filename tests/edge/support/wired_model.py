@@ -69,8 +69,8 @@ def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message} | more, "request_id": "req_1"}
 
 
-async def failed(model: AnthropicModel, timeout_s: float = 5.0, output_tokens_max: int = 16) -> Failure:
-    """Return the failure of one call that must fail soon."""
+async def failed(model: AnthropicModel, timeout_s: float = PATIENCE_S, output_tokens_max: int = 16) -> Failure:
+    """Return the failure of one call that must fail, and not by its time unless that is given."""
     call = model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
     found = await asyncio.wait_for(call, PATIENCE_S)
     assert isinstance(found, Failure)
