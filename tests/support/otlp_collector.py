@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from actors.observability.logs import otlp_export as logs_export
+from actors.observability.metrics import otlp_export as metrics_export
+from actors.observability.metrics import registry
+from actors.observability.traces.export_queue import ExportQueue
+from tests.support.patience import PATIENCE_S
 
 
 class Received:
@@ -88,6 +96,20 @@ def attributes(span: Span) -> dict[str, Any]:
     return values(span.attributes)
 
 
+def closing_waits() -> contextlib.ExitStack:
+    """Let the end of a job wait for a collector that answers, however busy the machine is: after three seconds it would
+    leave without the last spans and samples.
+    """
+    patient = contextlib.ExitStack()
+    patient.enter_context(mock.patch.object(ExportQueue.flush, "__defaults__", (PATIENCE_S,)))
+    for module, name, most in (
+        (metrics_export, "CLOSE_S", PATIENCE_S), (registry, "READ_S", PATIENCE_S),
+        (logs_export, "CLOSE_MS", 1_000 * PATIENCE_S),
+    ):  # fmt: skip
+        patient.enter_context(mock.patch.object(module, name, most))
+    return patient
+
+
 class HttpCollector(Received):
     """Collector of OTLP over HTTP on its own port. ``status``: status of its responses."""
 
@@ -117,10 +139,12 @@ class HttpCollector(Received):
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint}
 
     def __enter__(self) -> HttpCollector:
+        self._patient = closing_waits()
         self._thread.start()
         return self
 
     def __exit__(self, *told: object) -> None:
+        self._patient.close()
         self._server.shutdown()
         self._server.server_close()
 
@@ -146,10 +170,12 @@ class GrpcCollector(Received):
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
     def __enter__(self) -> GrpcCollector:
+        self._patient = closing_waits()
         self._server.start()
         return self
 
     def __exit__(self, *told: object) -> None:
+        self._patient.close()
         self._server.stop(None).wait()
 
 

@@ -394,6 +394,7 @@ class _Kept(LogRecordExporter):
 
 def test_records_are_sent_and_what_operators_do_is_an_event(written, monkeypatch):
     kept = _Kept()
+    monkeypatch.setattr(otlp_export, "CLOSE_MS", 1_000 * PATIENCE_S)
     handler = OtlpLogHandler(TelemetrySettings(), lambda: kept)
     monkeypatch.setitem(formatting._envelope, "actor", "channel:j")
     logging.getLogger(formatting.OURS).addHandler(handler)

@@ -30,9 +30,10 @@ from cortex.state.state import State
 from cortex.values.limits import JobTerms, Route
 from tests.edge.support.in_process_job import PRICE, FunctionModel, reply
 from tests.edge.support.metered_job import counting, run_of
+from tests.support.otlp_collector import closing_waits
 from tests.support.patience import PATIENCE_S
 
-FAST = {"OTEL_METRIC_EXPORT_INTERVAL": "50"}
+FAST = {"OTEL_METRIC_EXPORT_INTERVAL": "50", "OTEL_LOGS_EXPORTER": "none"}  # the receiver takes no logs
 
 
 class Receiver:
@@ -60,8 +61,13 @@ class Receiver:
 @pytest.fixture(params=["http/protobuf", "grpc"])
 def receiver(request: pytest.FixtureRequest) -> Iterator[tuple[Receiver, dict[str, str]]]:
     """A receiver in this process, and the variables that name it."""
+    with closing_waits():
+        yield from _received(request.param)
+
+
+def _received(protocol: str) -> Iterator[tuple[Receiver, dict[str, str]]]:
     found = Receiver()
-    if request.param == "grpc":
+    if protocol == "grpc":
 
         class Service(metrics_service_pb2_grpc.MetricsServiceServicer):
             def Export(self, sent: Any, context: Any) -> Any:
@@ -196,12 +202,12 @@ def test_one_warning_for_a_collector_that_is_down_and_a_word_when_it_is_back(cap
     while collector.sent < 10 and time.monotonic() < deadline_s:
         time.sleep(0.005)
     collector.well = True
-    while not any("again" in record.message for record in caplog.records) and time.monotonic() < deadline_s:
+    while not any("again" in record.getMessage() for record in caplog.records) and time.monotonic() < deadline_s:
         time.sleep(0.005)
     exports.close()
     parts = [record for record in caplog.records if record.name == "cortex.observing.metrics"]
     assert [record.levelname for record in parts] == ["WARNING", "INFO"]
-    assert "http://collector:4318" in parts[0].message and "jobs go on" in parts[0].message
+    assert "http://collector:4318" in parts[0].getMessage() and "jobs go on" in parts[0].getMessage()
     assert collector.ended
 
 
