@@ -25,10 +25,11 @@ class Stuck:
     name = "stuck"
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.began, self.go = threading.Event(), threading.Event()
         self.seen = 0
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
+        self.began.set()
         self.go.wait(PATIENCE_S)
         self.seen += sum(len(batch.wire) for batch in batches)
         return ""
@@ -42,11 +43,13 @@ def parcel(count: int = 10, done=lambda: None) -> EncodedSpans:
 
 def test_what_waits_is_bounded_and_nobody_waits_for_it():
     stuck, done = Stuck(), []
-    box = ExportQueue(lambda: [stuck], batch_spans=50, queue_spans=100, delay_s=0.01)
-    taken = [box.put(parcel(done=lambda: done.append(1))) for _ in range(1_000)]
+    box = ExportQueue(lambda: [stuck], batch_spans=50, queue_spans=100, delay_s=PATIENCE_S)
+    taken = [box.put(parcel(done=lambda: done.append(1))) for _ in range(5)]
+    assert stuck.began.wait(PATIENCE_S), "a batch is on its way, and no other one is taken before it has ended"
+    taken += [box.put(parcel(done=lambda: done.append(1))) for _ in range(1_000)]
     assert stuck.seen == 0, "nobody has waited for it"
-    assert sum(taken) <= 20, "100 spans wait, and at most 50 are on their way"
-    assert box.full and box.let_go == 10 * (1_000 - sum(taken))
+    assert sum(taken) == 15, "100 spans wait, and 50 are on their way"
+    assert box.full and box.let_go == 10 * (1_005 - 15)
     assert not box.flush(0.05)
     stuck.go.set()
     assert box.flush(PATIENCE_S)
@@ -57,15 +60,14 @@ def test_what_waits_is_bounded_and_nobody_waits_for_it():
 def test_a_request_that_outlives_the_close_adds_no_line_when_it_ends(caplog, monkeypatch):
     class Fails(Stuck):
         def export(self, batches: Sequence[SpanBatch]) -> str:
-            began.set()
             super().export(batches)
             return "no"
 
     monkeypatch.setattr(ExportQueue, "flush", lambda self: False)
-    began, stuck = threading.Event(), Fails()
+    stuck = Fails()
     box = ExportQueue(lambda: [stuck], batch_spans=10, queue_spans=100, delay_s=0.01)
     box.put(parcel(20))
-    assert began.wait(PATIENCE_S)
+    assert stuck.began.wait(PATIENCE_S)
     box.put(parcel())
     box.close()
     said = "10 spans were dropped; 20 spans may be lost: their request has not ended"
@@ -85,11 +87,15 @@ def test_there_is_no_thread_before_there_is_something_and_it_sleeps_after():
     assert box.flush(PATIENCE_S)
     thread = box._thread
     assert thread is not None
-    used_s = time.thread_time()
     clock = time.pthread_getcpuclockid(thread.ident)
-    began_s = time.clock_gettime(clock)
-    threading.Event().wait(0.3)
-    assert time.clock_gettime(clock) - began_s < 0.005, time.thread_time() - used_s
+
+    def used_s() -> float:
+        began_s = time.clock_gettime(clock)
+        threading.Event().wait(0.3)
+        return time.clock_gettime(clock) - began_s
+
+    # Garbage of other tests may be collected in its last steps before it sleeps; one that polls works at any time.
+    assert any(used_s() < 0.005 for _ in range(5))
     box.close()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()

@@ -20,14 +20,25 @@ from cortex.values.limits import Limits
 from tests.edge.observability.test_metrics import flaky
 from tests.edge.support.in_process_job import PRICE
 from tests.edge.support.metered_job import Found, counting, found_in, metrics_of, of, run_of
+from tests.support.patience import PATIENCE_S
 
 DURATION = "gen_ai_client_operation_duration_seconds"
 ROWS = 64
 
 
-async def _seen(folder: Any, shards: int) -> tuple[list[Found], dict[str, Any]]:
-    """Every reading of a job while it runs, and its figures."""
-    telemetry, seen = counting(), list[Found]()
+async def _seen(folder: Any, shards: int, wanted: float = 0) -> tuple[list[Found], dict[str, Any]]:
+    """Every reading of a job while it runs, and its figures. No call is answered before a reading has told of more
+    calls under way than are ``wanted``."""
+    telemetry, seen, model = counting(), list[Found](), flaky()
+    answered = model.call
+
+    async def call(body: bytes, **more: Any) -> Any:
+        async with asyncio.timeout(PATIENCE_S):
+            while wanted and not any(_in_flight(found) > wanted for found in seen):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        return await answered(body, **more)
+
+    model.call = call  # type: ignore[method-assign]
     program = Shards(shards=shards, batch=Batch()) if shards > 1 else Batch()
     metrics = metrics_of(telemetry)
     gone = metrics._gone
@@ -37,12 +48,17 @@ async def _seen(folder: Any, shards: int) -> tuple[list[Found], dict[str, Any]]:
         gone(meter)
 
     metrics._gone = leaves  # type: ignore[method-assign]
-    run = run_of(folder, flaky(), ROWS, program=program, price=PRICE, telemetry=telemetry, limits=Limits(concurrency=8))
+    run = run_of(folder, model, ROWS, program=program, price=PRICE, telemetry=telemetry, limits=Limits(concurrency=8))
     running = asyncio.create_task(run.to_end())
     while not running.done():
         seen.append(found_in(metrics.read()))
         await asyncio.sleep(0.005)
     return seen, (await running).facts
+
+
+def _in_flight(found: Found) -> float:
+    """Calls under way by a reading; 0 before the job has told of any."""
+    return sum(value for (name, _), value in found.items() if name == "cortex_calls_in_flight")
 
 
 @pytest.mark.parametrize("shards", [1, 8])
@@ -74,9 +90,8 @@ async def test_the_report_counts_a_job_with_shards_once(tmp_path, shards):
 
 
 async def test_what_is_in_flight_is_that_of_all_shards(tmp_path):
-    seen, _ = await _seen(tmp_path, 4)
-    most = max(of(found, "cortex_calls_in_flight") for found in seen if any(name == "cortex_permits" for name, _ in found))
-    assert 1 < most <= 8
+    seen, _ = await _seen(tmp_path, 4, wanted=1)
+    assert 1 < max(map(_in_flight, seen)) <= 8
 
 
 # -- the fold --------------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import msgspec
 import pytest
 
 import cortex
-from actors.observability.traces.exporters import traces_path
+from actors.observability.traces.export_queue import ExportQueue
+from actors.observability.traces.exporters import CollectorExporter, traces_path
 from actors.observability.wiring import of_environ
 from actors.ports.model import TRACEPARENT
 from cortex.programs.batch import Batch
@@ -24,6 +26,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, reply, rows
 from tests.support.otlp_collector import GrpcCollector, HttpCollector, Received, attributes, well_formed
+from tests.support.patience import PATIENCE_S
 from tests.support.state_machine_harness import Flat
 
 ALL = {"OTEL_TRACES_SAMPLER": "always_on"}
@@ -240,16 +243,29 @@ async def test_the_file_and_the_wire_say_the_same(tmp_path):
         assert found.resources[0] == collector.resources[0]
 
 
-async def test_a_collector_that_is_down_holds_nobody_up_and_is_said_once(tmp_path, caplog):
+class Waits(FunctionModel):
+    """Answers some calls, by their numbers, once something holds."""
+
+    def __init__(self, conditions: dict[int, Callable[[], bool]]) -> None:
+        super().__init__(endpoint="http://a.example")
+        self.conditions = conditions
+
+    async def call(self, body: bytes, **more: Any) -> Any:
+        holds = self.conditions.get(len(self.asked) + 1, lambda: True)
+        answer = await super().call(body, **more)
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():  # noqa: ASYNC110 - a thread has no event of ours
+                await asyncio.sleep(0.001)
+        return answer
+
+
+async def test_a_collector_that_is_down_is_said_once(tmp_path, caplog):
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "500"}
     environ |= ALL | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "50", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=top-secret"}
     environ["OTEL_METRICS_EXPORTER"] = "none"  # they would be told of in a line of their own
     with caplog.at_level(logging.INFO):
-        began_s = time.monotonic()
         run = await sent(tmp_path, environ, count=200)
-        took_s = time.monotonic() - began_s
     assert run.facts["outcome"] == "complete" and run.facts["rows_succeeded"] == 200
-    assert took_s < 8
     warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name == "cortex.traces"]
     down = [line for line in warnings if "accepts no spans" in line]
     assert len(down) == 1, warnings
@@ -258,21 +274,41 @@ async def test_a_collector_that_is_down_holds_nobody_up_and_is_said_once(tmp_pat
     assert "top-secret" not in caplog.text
 
 
+async def test_a_collector_that_does_not_answer_holds_nobody_up(tmp_path, monkeypatch):
+    """Neither the calls nor the end of the job wait for the one request that is out all the time."""
+    out, go = list[int](), threading.Event()
+
+    def hangs(self: CollectorExporter, batches: Any) -> str:
+        out.append(len(batches))
+        go.wait(PATIENCE_S)
+        return "no answer"
+
+    monkeypatch.setattr(CollectorExporter, "export", hangs)
+    monkeypatch.setattr(ExportQueue.flush, "__defaults__", (0.1,))
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRICS_EXPORTER": "none"}
+    environ |= ALL | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "50", "OTEL_LOGS_EXPORTER": "none"}
+    run = await sent(tmp_path, environ, Waits({200: lambda: bool(out)}), count=200)
+    assert run.facts["outcome"] == "complete" and run.facts["rows_succeeded"] == 200
+    assert len(out) == 1
+    go.set()
+
+
 async def test_a_collector_that_comes_back_is_told_again(tmp_path, caplog):
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in list(caplog.records))
+
     with HttpCollector(status=400) as collector:
-        model = FunctionModel(endpoint="http://a.example", pause_s=0.3)
+
+        def comes_back() -> bool:
+            if said("accepts no spans"):
+                collector.status = 200
+            return collector.status == 200
+
+        model = Waits({4: comes_back, 8: lambda: said("accepts spans again")})
         environ = collector.environ() | ALL | {"OTEL_BSP_SCHEDULE_DELAY": "50"}
         limits = msgspec.structs.replace(QUICK, concurrency=1)
-
-        def answer(body: bytes) -> Reply:
-            if len(model.asked) == 4:
-                collector.status = 200
-            return reply("ok")
-
-        model._answer = answer
         await sent(tmp_path, environ, model, count=8, limits=limits)
-        lines = [r.getMessage() for r in caplog.records if "collector" in r.getMessage() or "spans" in r.getMessage()]
-        assert any("accepts spans again" in line for line in lines), lines
+        assert said("accepts spans again"), caplog.messages
         assert collector.named("goal row")
 
 
