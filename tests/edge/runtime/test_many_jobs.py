@@ -46,7 +46,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, counting)
 
-    for name in ("_turn", "deliver", "feed", "room", "results"):
+    for name in ("_turn", "deliver", "feed", "granted", "room", "results", "written"):
         count(Channel, name)
     count(PastResults, "read")
     return found
@@ -64,6 +64,7 @@ async def test_jobs_beside_each_other_cost_a_turn_an_answer_and_no_more(
 
     monkeypatch.setattr(InlineRuntime, "apart", lambda *_: True)
     monkeypatch.setattr(Journal, "append", slowly)
+    monkeypatch.setattr(driver, "ROOM_S", PATIENCE_S)  # who waits so long asks once more
     runtime, model = InlineRuntime(), FunctionModel(pause_s=0.005)
     limits = Limits(concurrency=2, window_rows=WINDOW)
     runs = [
@@ -78,7 +79,9 @@ async def test_jobs_beside_each_other_cost_a_turn_an_answer_and_no_more(
     windows = 1 + -(-(ROWS - WINDOW) // (WINDOW // 2))
     assert counts["feed"] <= JOBS * (windows + 1), "rows are taken half a window at a time"
     assert counts["room"] <= 2 * counts["feed"], "who brings them waits to be told"
-    assert counts["_turn"] <= counts["deliver"] + counts["feed"] + JOBS * 12
+    # What is written and what is granted is told now and then, so a slow machine is told it more often.
+    told = sum(counts[name] for name in ("deliver", "feed", "granted", "written"))
+    assert counts["_turn"] <= told + JOBS * 12
     assert counts["read"] == 0, "results of a turn on its way to disk are waited for, not read out of the journal"
 
 
