@@ -16,6 +16,7 @@ from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.request import BadRequest
 from actors.simulator.settings import SimulatorSettings
+from tests.support.patience import PATIENCE_S
 
 NOW = 1_800_000_000.0
 
@@ -147,7 +148,7 @@ def test_pages() -> None:
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, anthropic.AsyncAnthropic]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, "batch_ms": 10, **settings}))
-    client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0, timeout=60.0)
+    client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0, timeout=PATIENCE_S)
     try:
         yield server, client
     finally:
@@ -156,12 +157,12 @@ async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, anthr
 
 
 async def ended(client: anthropic.AsyncAnthropic, name: str) -> anthropic.types.messages.MessageBatch:
-    for _ in range(400):
-        batch = await client.messages.batches.retrieve(name)
-        if batch.processing_status == "ended":
-            return batch
-        await asyncio.sleep(0.003)
-    raise AssertionError("the batch has not ended")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            batch = await client.messages.batches.retrieve(name)
+            if batch.processing_status == "ended":
+                return batch
+            await asyncio.sleep(0.003)
 
 
 async def test_the_whole_road() -> None:
@@ -193,7 +194,7 @@ async def test_the_whole_road() -> None:
 
 
 async def test_cancelled_over_http() -> None:
-    async with running(batch_ms=60_000, latency_spread=0) as (_, client):
+    async with running(batch_ms=3_600_000, latency_spread=0) as (_, client):
         made = await client.messages.batches.create(requests=rows(5))
         with pytest.raises(anthropic.BadRequestError, match="still processing"):
             await client.messages.batches.delete(made.id)

@@ -130,7 +130,7 @@ async def test_a_slow_drip_is_whole_in_the_end(stream: bool) -> None:
         assert got.status == 200
         assert b"end" in body if stream else json.loads(body)["type"] == "message"
         assert counts(server) == (1, 1)
-    async with broken("slow_drip", drip_s=5.0) as (server, session):
+    async with broken("slow_drip", drip_s=600.0) as (server, session):
         await reads_in_vain(server, session, stream=stream)
         assert counts(server) == (1, 0)
 

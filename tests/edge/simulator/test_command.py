@@ -12,13 +12,14 @@ import urllib.request
 import pytest
 
 from actors.simulator.frontends.command import ListenFailed, simulate
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import ROOT
 
 SOURCE = """
 import sys
 from actors.simulator.frontends.command import simulate
 from actors.simulator.settings import settings_from
-sys.exit(simulate(settings_from(["seed=3", "latency_ms=60000"]), port=0))
+sys.exit(simulate(settings_from(["seed=3", "latency_ms=600000"]), port=0))
 """
 
 
@@ -30,14 +31,14 @@ def test_prints_its_address_and_ends_cleanly(sign: signal.Signals) -> None:
         line = server.stdout.readline()
         assert line.startswith("simulated provider at http://127.0.0.1:")
         url = line.split()[-1]
-        with urllib.request.urlopen(f"{url}/_sim/settings", timeout=5) as got:
+        with urllib.request.urlopen(f"{url}/_sim/settings", timeout=PATIENCE_S) as got:
             assert json.load(got)["seed"] == 3
-        waiting = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))  # a call that would take a minute
+        waiting = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))  # a call of ten minutes
         call = b'{"model":"sim","max_tokens":9,"messages":[{"role":"user","content":"Say a"}]}'
         head = f"host: x\r\nx-api-key: k\r\nanthropic-version: 1\r\ncontent-length: {len(call)}\r\n\r\n"
         waiting.sendall(b"POST /v1/messages HTTP/1.1\r\n" + head.encode() + call)
         server.send_signal(sign)
-        assert server.wait(10) == 0
+        assert server.wait(PATIENCE_S) == 0
         assert server.stderr.read() == ""
         assert server.stdout.read() == ""
         waiting.close()

@@ -13,6 +13,7 @@ from openai.types.responses import Response
 
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
+from tests.support.patience import PATIENCE_S
 
 TURN: Any = [{"role": "user", "content": "Reply with exactly 'one two three four five six seven eight nine ten'"}]
 SAID = "one two three four five six seven eight nine ten"
@@ -23,7 +24,7 @@ ABOUT_CATS: Any = [{"role": "user", "content": "Question: cats\n\nNote: cats eat
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, openai.AsyncOpenAI]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, **settings}))
-    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=60.0)
+    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=PATIENCE_S)
     try:
         yield server, client
     finally:
@@ -109,10 +110,10 @@ async def test_errors_are_those_of_the_client(settings: dict[str, Any], more: di
 
 
 async def test_limits_stand_in_the_headers_that_openai_has() -> None:
-    async with running(rpm=600, tpm=90_000) as (_, client):
+    async with running(rpm=2, tpm=90_000) as (_, client):  # half a minute brings the one back
         raw = await client.chat.completions.with_raw_response.create(model="sim", messages=TURN)
-        assert (raw.headers["x-ratelimit-limit-requests"], raw.headers["x-ratelimit-limit-tokens"]) == ("600", "90000")
-        assert int(raw.headers["x-ratelimit-remaining-requests"]) < 600
+        assert (raw.headers["x-ratelimit-limit-requests"], raw.headers["x-ratelimit-limit-tokens"]) == ("2", "90000")
+        assert int(raw.headers["x-ratelimit-remaining-requests"]) < 2
 
 
 # -- Responses -------------------------------------------------------------------------------------------------------
