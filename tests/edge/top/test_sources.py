@@ -15,6 +15,9 @@ from actors.top import sources
 from actors.top.sources import FolderSource, JobSnapshot
 from tests.support.journal_surgery import as_if_killed
 
+ALL = float("inf")
+"""Time that a look may take: what it finds is asked here, however slow the machine is."""
+
 
 class Clock:
     now_s = 5_000.0
@@ -64,7 +67,7 @@ def test_what_has_not_changed_is_not_read_again(folder, reads):
     clock = Clock()
     source = FolderSource(folder, clock)
     for _ in range(10):
-        seen = _by_name(source.look())
+        seen = _by_name(source.look(ALL))
         clock.now_s += 1
     assert sorted(reads) == ["a", "b", "c"]
     found = {name: (each.facts["outcome"], each.facts["calls"], each.source) for name, each in seen.items()}
@@ -81,13 +84,13 @@ def test_one_that_goes_on_changing_is_read_for_a_small_share_of_the_time(folder,
     clock = Clock()
     source = FolderSource(folder, clock)
     taken = iter(range(0, 1_000_000, 2))  # each reading takes two seconds
-    source.look()
+    source.look(ALL)
     del reads[:]
     ours = SimpleNamespace(monotonic=lambda: float(next(taken)))  # nobody else's: threads of other tests look, too
     monkeypatch.setattr(sources, "time", ours)
     for _ in range(200):
         _written(folder, "b")
-        source.look(float("inf"))
+        source.look(ALL)
         clock.now_s += 1
     assert set(reads) == {"b"}
     assert 4 <= len(reads) <= 6  # 200 s times READ_SHARE are 10 s of reading
@@ -98,15 +101,15 @@ def test_the_first_look_does_not_wait_for_all_of_them(folder, reads):
     seen = _by_name(source.look(budget_s=0.0))
     assert reads == []
     assert all(each.facts == {} for each in seen.values())
-    assert set(_by_name(source.look(float("inf")))) == {"a", "b", "c"}
+    assert set(_by_name(source.look(ALL))) == {"a", "b", "c"}
     assert sorted(reads) == ["a", "b", "c"]
 
 
 def test_a_job_that_is_gone_is_forgotten(folder, reads):
     source = FolderSource(folder, Clock())
-    source.look()
+    source.look(ALL)
     folder.journal_path("b").unlink()
-    assert set(_by_name(source.look())) == {"a", "c"}
+    assert set(_by_name(source.look(ALL))) == {"a", "c"}
     assert set(source._kept) == {"a", "c"}
 
 
@@ -115,7 +118,7 @@ def test_whether_somebody_runs_it_is_looked_at_each_time(folder, reads):
     as_if_killed(journal, 1)
     journal.close()
     source = FolderSource(folder, Clock())
-    assert _by_name(source.look())["a"].facts["outcome"] == "interrupted"
+    assert _by_name(source.look(ALL))["a"].facts["outcome"] == "interrupted"
     with folder.hold("a"):
-        assert _by_name(source.look())["a"].facts["outcome"] == "running"
+        assert _by_name(source.look(ALL))["a"].facts["outcome"] == "running"
     assert reads.count("a") == 1
