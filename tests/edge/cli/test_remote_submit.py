@@ -21,6 +21,7 @@ from actors.cli.options.options import Options
 from actors.cli.remote import submit
 from actors.common.errors import USAGE, CommandError
 from actors.ports.runtime import ClusterError
+from tests.support.patience import PATIENCE_S
 
 ROWS = b'{"custom_id": "a"}\n'
 SUMMARY = json.dumps({"job": "j", "output": "/there/out.jsonl", "rows": 1})
@@ -92,7 +93,7 @@ class _Door(BaseHTTPRequestHandler):
 @pytest.fixture
 def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Head]:
     monkeypatch.setattr(submit, "LOOK_S", 0.01)
-    monkeypatch.setattr(submit, "AWAY_S", 0.3)
+    monkeypatch.setattr(submit, "AWAY_S", PATIENCE_S)
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_bytes(ROWS)
     made = Head()
@@ -104,6 +105,12 @@ def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Head]:
         yield made
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def for_good(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is away does not come back in the time for which it is asked."""
+    monkeypatch.setattr(submit, "AWAY_S", 0.3)
 
 
 def batch() -> int:
@@ -133,6 +140,7 @@ def test_a_hiccup_of_the_dashboard_ends_nothing(head: Head, what: str, capsys: p
     assert [name for name in head.jobs if "-" not in name] == ["j"]
 
 
+@pytest.mark.usefixtures("for_good")
 @pytest.mark.parametrize("what", ["unheard", "500"])
 def test_one_that_stays_away_leaves_the_job_there_and_says_so(head: Head, what: str) -> None:
     head.fails = only("/api/jobs/j", "GET", what, 3, 1_000_000)
@@ -142,6 +150,7 @@ def test_one_that_stays_away_leaves_the_job_there_and_says_so(head: Head, what: 
     assert str(caught.value).endswith(f"; job j goes on there: cortex attach j --cluster {os.environ['RAY_ADDRESS']}")
 
 
+@pytest.mark.usefixtures("for_good")
 def test_results_that_cannot_be_asked_for_any_more_are_named(head: Head) -> None:
     head.fails = lambda method, path: "unheard" if method == "POST" and "j" in head.jobs else ""
     with pytest.raises(CommandError) as caught:
@@ -158,6 +167,7 @@ def test_a_command_whose_answer_was_lost_is_run_once(head: Head, what: str) -> N
     assert [name for name in head.jobs if "-" not in name] == ["j"]
 
 
+@pytest.mark.usefixtures("for_good")
 def test_where_nobody_tells_whether_it_began_that_is_said(head: Head) -> None:
     begun: list[str] = []
 
