@@ -319,10 +319,19 @@ async def test_a_worker_that_runs_what_means_no_good_serves_the_next_and_is_not_
 def test_a_large_context_costs_little_each_time_it_is_run_again(sandbox):
     context = "a line of some length, as they come\n" * 30_000  # 1 MB
     code = "n = 0\nfor line in context.splitlines()[:30]:\n    n += len(llm(line[:5]))\nsubmit(n)"
-    began_s = time.monotonic()
-    outcome, pauses = to_the_end(sandbox, code, SandboxBounds(calls=40), context)
-    assert (outcome.answer, pauses) == (7 * 30, 30)
-    assert time.monotonic() - began_s < 10
+
+    def took_s(given: str) -> float:
+        began_s = time.monotonic()
+        outcome, pauses = to_the_end(sandbox, code, SandboxBounds(calls=40), given)
+        assert (outcome.answer, pauses) == (7 * 30, 30)
+        return time.monotonic() - began_s
+
+    for _ in range(TRIES):
+        small_s, large_s = took_s(context[:2_000]), took_s(context)
+        # What a small one takes tells how busy the machine is.
+        if large_s < (most_s := max(10.0, 30 * small_s)):
+            break
+    assert large_s < most_s
 
 
 def test_bounds_make_sense():
