@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.adversary.preload import Preload, able
 from tests.adversary.verdicts import Attack, Row, Verdict
-from tests.adversary.victim import Victim, kill, results_of, wait, write_requests, wrong_rows
+from tests.adversary.victim import WITHIN_S, Victim, kill, results_of, wait, write_requests, wrong_rows
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Asked, http
 
@@ -28,7 +28,6 @@ WAITS_S = 4
 """Seconds after which a row is told to come again."""
 EARLY_S = 1.0
 """Seconds by which a row may come too early: a server's seconds are whole ones."""
-WITHIN_S = 60.0
 DAY_S, YEAR_S = 86_400, 365 * 86_400
 STEPS = {"a day back": -DAY_S, "a day ahead": DAY_S, "a year back": -YEAR_S, "a year ahead": YEAR_S}
 LEAPS = {"an hour": 3_600, "a day": DAY_S}

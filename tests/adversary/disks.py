@@ -5,18 +5,25 @@ A disk that lies about what it wrote needs a device of its own; the simulated di
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.adversary.preload import Preload, able
 from tests.adversary.verdicts import Attack, Row, Verdict
-from tests.adversary.victim import Ended, Victim, results_of, wait, write_requests, wrong_rows
+from tests.adversary.victim import WITHIN_S, Ended, Victim, results_of, wait, write_requests, wrong_rows
 from tests.cluster.cluster_processes import Provider
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
 
 ROWS = 240
 CONCURRENCY = 16
@@ -49,13 +56,41 @@ def _command(output: str) -> tuple[object, ...]:
     return ("batch", "in.jsonl", "-o", output, "--job", "j", "--concurrency", CONCURRENCY)
 
 
+class _Holding:
+    """Provider that answers a quarter of the rows, and the others once it is let: the job is in the middle until then,
+    however late whoever watches it is.
+    """
+
+    def __init__(self) -> None:
+        self.url, self.let = "", threading.Event()
+        self._asked, self._answers = 0, Counter[bytes]()
+
+    async def answer(self, asked: Asked) -> Answer:
+        found = re.search(rb"Say (r\d+)", asked.body)
+        if found is None:
+            return http({})
+        self._asked += 1
+        held = self._asked > ROWS // 4
+        while held and not self.let.is_set():  # noqa: ASYNC110 - it is set by another thread
+            await asyncio.sleep(0.02)
+        self._answers[found[1]] += 1
+        return http(MESSAGE)
+
+    def stats(self) -> dict[str, Any]:
+        """What is told of a simulated provider, too."""
+        twice = sum(count - 1 for count in self._answers.values())
+        return {"requests": self._asked, "second_complete_answers_by_user": twice}
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self.let.set()
+
+
 def _tried(
-    folder: Path, output: str, first: Callable[[Victim, Provider], Ended], paid_max: int, latency_ms: float = 60.0,
-    **more: str,
-) -> Verdict:  # fmt: skip
+    folder: Path, output: str, first: Callable[[Victim, Any], Ended], paid_max: int, provider: Any, **more: str
+) -> Verdict:
     """Let a first run meet the disk, and a second one have a good one. ``more``: variables of both."""
     names = write_requests(folder / "in.jsonl", ROWS)
-    provider = Provider(latency_ms=latency_ms, seed=1)
     try:
         victim = Victim(folder, provider.url, **more)
         met = first(victim, provider)
@@ -80,20 +115,22 @@ def _bounded(kb: int, folder: Path) -> Verdict:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (kb * 1_000, kb * 1_000))
 
-    return _tried(
-        folder, "out.jsonl", lambda victim, provider: victim.run(*_command("out.jsonl"), before=before), CONCURRENCY
-    )
+    def first(victim: Victim, provider: Provider) -> Ended:
+        return victim.run(*_command("out.jsonl"), before=before)
+
+    return _tried(folder, "out.jsonl", first, CONCURRENCY, Provider(latency_ms=60.0, seed=1))
 
 
 def _failing(call: str, error: str, folder: Path) -> Verdict:
     """Let the disk of the state fail once a quarter of the rows was asked."""
     preload, told = Preload(folder), []
 
-    def first(victim: Victim, provider: Provider) -> Ended:
+    def first(victim: Victim, provider: _Holding) -> Ended:
         started = victim.start(*_command("out.jsonl"))
         wait(lambda: provider.stats()["requests"] > ROWS // 4)
         preload.tell(**{f"{'sync' if call == 'fsync' else call}_error": error})
-        ended = victim.ended(started, 60)
+        provider.let.set()
+        ended = victim.ended(started, WITHIN_S)
         told.append(preload.met)
         full, said = error in ("ENOSPC", "EDQUOT"), ended.text.rpartition("j: ")[2]
         preload.tell()
@@ -103,7 +140,10 @@ def _failing(call: str, error: str, folder: Path) -> Verdict:
             return ended._replace(code=-1, text=f"it said the wrong thing: {said}")
         return ended
 
-    return _tried(folder, "out.jsonl", first, CONCURRENCY, **preload.environment)
+    holding = _Holding()
+    with served(holding.answer) as server:
+        holding.url = server.url
+        return _tried(folder, "out.jsonl", first, CONCURRENCY, holding, **preload.environment)
 
 
 def _read_only(name: str, folder: Path) -> Verdict:
@@ -116,11 +156,11 @@ def _read_only(name: str, folder: Path) -> Verdict:
         wait(lambda: provider.stats()["requests"] > ROWS // 4)
         os.chmod(folder / name, 0o500)
         try:
-            return victim.ended(started, 60)
+            return victim.ended(started, WITHIN_S)
         finally:
             os.chmod(folder / name, 0o700)
 
-    return _tried(folder, output, first, CONCURRENCY)
+    return _tried(folder, output, first, CONCURRENCY, Provider(latency_ms=60.0, seed=1))
 
 
 def _removed(folder: Path) -> Verdict:
@@ -131,7 +171,7 @@ def _removed(folder: Path) -> Verdict:
         wait(lambda: provider.stats()["requests"] > ROWS // 4)
         shutil.rmtree(folder / "state")
         seen = provider.stats()["requests"]
-        ended = victim.ended(started, 60)
+        ended = victim.ended(started, WITHIN_S)
         more = provider.stats()["requests"] - seen
         (folder / "out.jsonl").unlink(missing_ok=True)  # its job is gone: the next one is another
         if more > ROWS // 2:
@@ -139,4 +179,4 @@ def _removed(folder: Path) -> Verdict:
         return ended
 
     # the names are looked at each second, in which as many rows are asked as the provider answers
-    return _tried(folder, "out.jsonl", first, ROWS, latency_ms=500.0)
+    return _tried(folder, "out.jsonl", first, ROWS, Provider(latency_ms=500.0, seed=1))

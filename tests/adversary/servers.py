@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.adversary.verdicts import Attack, Verdict
-from tests.adversary.victim import KEY, Victim, results_of, write_requests, wrong_rows
+from tests.adversary.victim import KEY, WITHIN_S, Victim, results_of, write_requests, wrong_rows
 from tests.edge.support.cloud_server import served
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, Step, chunked, compact, http
 
 ROWS = 6
 HONEST = 2
 """Rows that get honest answers, the last ones."""
-WITHIN_S = 90.0
 DEADLINE = "+15s"
 """Deadline of the job: after it nothing new is asked, and the command ends."""
 PEAK_MB = 700.0

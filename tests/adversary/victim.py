@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 
 from cortex.values.display import printable
 from tests.cluster.cluster_processes import environment
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-ant-adversary-0123456789abcdef"
 """Key that must be found in no file and in no line."""
 FAULT = "a fault of cortex"
+WITHIN_S = 2 * PATIENCE_S
+"""Seconds that a command may take. It ends one that hangs: a busy machine takes half a minute to begin one."""
 
 
 class Ended(NamedTuple):
@@ -74,7 +77,7 @@ class Victim:
                     kill(started)
         return Ended(started.returncode, text or "", peak_mb, time.monotonic() - began_s)
 
-    def run(self, *words: object, within_s: float = 120.0, before: Callable[[], None] | None = None) -> Ended:
+    def run(self, *words: object, within_s: float = WITHIN_S, before: Callable[[], None] | None = None) -> Ended:
         """Run a command to its end."""
         return self.ended(self.start(*words, before=before), within_s)
 
@@ -92,7 +95,7 @@ def kill(started: subprocess.Popen[str]) -> None:
         os.killpg(started.pid, signal.SIGKILL)
 
 
-def wait(done: Callable[[], bool], within_s: float = 60.0) -> None:
+def wait(done: Callable[[], bool], within_s: float = WITHIN_S) -> None:
     """Wait until something is so, for as long at most."""
     until_s = time.monotonic() + within_s
     while not done() and time.monotonic() < until_s:
