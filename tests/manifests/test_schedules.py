@@ -12,6 +12,7 @@ import pytest
 
 from tests.manifests.rendering import named, rendered
 from tests.manifests.test_commands import _accepted
+from tests.support.patience import PATIENCE_S
 
 RAY = """#!/bin/sh
 echo "$*" >> {log}
@@ -32,7 +33,9 @@ def ran(folder: Path, ends: str, due: str = f"labels-{DUE_MIN}") -> tuple[int, l
     tool.write_text(RAY.format(log=log, state=folder, job=NAME, ends=ends))
     tool.chmod(0o755)
     environment = {"PATH": f"{tool.parent}:{os.environ['PATH']}", "DUE": due}
-    done = subprocess.run(container["command"], env=environment, cwd=folder, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        container["command"], env=environment, cwd=folder, capture_output=True, timeout=PATIENCE_S, check=False
+    )
     asked = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
     return done.returncode, asked

@@ -11,6 +11,8 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.support.patience import PATIENCE_S
+
 PROGRAM = '''
 import cortex
 
@@ -39,7 +41,10 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("notebook")
     root = Path(__file__).resolve().parents[2]
     notebook = nbformat.v4.new_notebook()
-    client = NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook, timeout=PATIENCE_S, startup_timeout=PATIENCE_S, kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )  # fmt: skip
     with client.setup_kernel():
         begin = f"import sys, os; sys.path.insert(0, {str(root)!r}); os.environ['CORTEX_STATE'] = {str(folder)!r}"
         _run(client, begin)

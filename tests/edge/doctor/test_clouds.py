@@ -14,6 +14,7 @@ from actors.doctor.checks import DoctorOptions, Finding, examine
 from tests.edge.support import cloud_server
 from tests.edge.support.scripted_http_server import MESSAGE, Answer, http, scripted
 from tests.edge.support.scripted_http_server import Asked as Request
+from tests.support.patience import PATIENCE_S
 
 AWS = dict(zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), cloud_server.KEYS, strict=True))
 VERTEX = {"provider": "vertex", "region": "global", "project": "p"}
@@ -21,9 +22,9 @@ VERTEX = {"provider": "vertex", "region": "global", "project": "p"}
 
 async def found(environ: dict[str, str], **more: Any) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
-    what = DoctorOptions(environ=environ, **more)
+    what = DoctorOptions(environ=environ, timeout_s=PATIENCE_S, **more)
     secrets = await asyncio.to_thread(_secrets, what)
-    entries = await asyncio.to_thread(examine, [("check", road.connection_findings)], what, secrets, 30.0)
+    entries = await asyncio.to_thread(examine, [("check", road.connection_findings)], what, secrets, 2 * PATIENCE_S)
     for finding in entries:
         assert not any(
             secret in repr(finding) for secret in (*cloud_server.KEYS[1:], cloud_server.FOUNDRY_KEY, cloud_server.TOKEN)

@@ -41,12 +41,12 @@ COUNTED = {"input_tokens": 8}
 
 
 def asked(environ: dict[str, str] | None = None, **more: Any) -> DoctorOptions:
-    return DoctorOptions(environ={"ANTHROPIC_API_KEY": KEY, **(environ or {})}, **{"timeout_s": 2.0, **more})
+    return DoctorOptions(environ={"ANTHROPIC_API_KEY": KEY, **(environ or {})}, **{"timeout_s": PATIENCE_S, **more})
 
 
 async def found(check: Check, what: DoctorOptions) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
-    entries = await asyncio.to_thread(examine, [("check", check)], what, _secrets(what), 20.0)
+    entries = await asyncio.to_thread(examine, [("check", check)], what, _secrets(what), 2 * PATIENCE_S)
     for finding in entries:
         assert KEY not in repr(finding) and PASSWORD not in repr(finding), finding
         assert (finding.state == "ok") == (not finding.do), finding
@@ -264,7 +264,7 @@ async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path
     jobs.mkdir()
     jobs.chmod(0o755)
     (jobs / "one.sqlite").write_bytes(b"")
-    all_of_them = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
+    all_of_them = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), PATIENCE_S)
     assert [each.state for each in all_of_them] == ["warning", "ok"] and "chmod" in all_of_them[0].do
     jobs.chmod(0o700)
     assert (await found(state_folder.state_folder, asked(state=str(tmp_path))))["state"].state == "ok"
@@ -272,7 +272,7 @@ async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, monkeypatch: pytest.MonkeyPatch):
     place = Path("/proc/1") if os.name == "posix" else tmp_path
-    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
+    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), PATIENCE_S)
     assert finding.state == "wrong" and "--state" in finding.do
 
 
@@ -306,7 +306,7 @@ def test_a_place_in_which_no_journal_can_be_written_is_mended_by_its_cause(
 
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "file_system", lambda path: "nfs4")
-    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
+    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), PATIENCE_S)
     assert finding.state == "wrong" and "network file system (nfs4)" in finding.message
 
 
@@ -314,7 +314,8 @@ def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monke
     usage = namedtuple("usage", "total used free")
     for free, state in ((50 << 20, "wrong"), (500 << 20, "warning"), (50 << 30, "ok")):
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage(free, 0, free))
-        facts = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
+        entries = examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), PATIENCE_S)
+        facts = {each.check: each for each in entries}
         assert facts["disk"].state == state and "rows" in facts["disk"].message
     stat = namedtuple("stat", "f_files f_favail")
     states = [next(checks._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
@@ -362,7 +363,7 @@ async def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _installed(check: Check) -> list[Finding]:
-    return examine([("c", check)], asked(), (), 10.0)
+    return examine([("c", check)], asked(), (), PATIENCE_S)
 
 
 def test_a_dependency_that_is_too_old_and_one_that_is_missing(monkeypatch: pytest.MonkeyPatch):
@@ -436,7 +437,7 @@ def test_a_lost_node_is_a_warning_beside_those_that_are_well():
 
 
 def test_a_ray_that_is_not_there_is_said_at_once():
-    facts = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), 20.0)}
+    facts = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), PATIENCE_S)}
     assert (facts["ray"].state, facts["cluster"].state) == ("ok", "wrong")
     assert "no Ray answers at 127.0.0.1:1" in facts["cluster"].message
 

@@ -11,6 +11,7 @@ import pytest
 
 from actors.observability.base.settings import HEADERS, TelemetrySettings
 from actors.providers.credentials.environment import scrub
+from tests.support.patience import PATIENCE_S
 
 
 def read(**environ: str) -> TelemetrySettings:
@@ -161,5 +162,6 @@ print(os.environ["GRPC_ENABLE_FORK_SUPPORT"])
 def test_what_ray_forks_beside_an_exporter_over_grpc_does_not_die_of_its_handlers(signal, users, is_):
     kept = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     facts = kept | ({"GRPC_ENABLE_FORK_SUPPORT": users} if users else {})
-    done = subprocess.run([sys.executable, "-c", MADE, signal], env=facts, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", MADE, signal]
+    done = subprocess.run(command, env=facts, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout.strip(), done.returncode) == (is_, 0), done.stderr

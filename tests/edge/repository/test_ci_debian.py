@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import ROOT
 
 NEEDED = "sh env timeout date mktemp rm tail cat sleep".split()
@@ -35,7 +36,8 @@ def _command(folder: Path, name: str, source: str) -> None:
 def _run(place: Path, *pairs: str) -> str:
     command = [str(ROOT / ".ci" / "debian"), *pairs]
     done = subprocess.run(
-        command, env={"PATH": str(place), "TMPDIR": os.fspath(place)}, capture_output=True, text=True, timeout=60, check=False
+        command, env={"PATH": str(place), "TMPDIR": os.fspath(place)}, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""

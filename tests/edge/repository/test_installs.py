@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import ROOT
 
 PYTHON = """#!/bin/sh
@@ -30,7 +31,8 @@ def interpreter(path: Path, log: Path, fails: str = "nothing of this") -> Path:
 
 def run(name: str, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(ROOT / ".ci" / name), *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        [str(ROOT / ".ci" / name), *map(str, words)], cwd=ROOT, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import ROOT
 
 PIP_AUDIT = """
@@ -30,7 +31,7 @@ def audit(folder: Path, known: Any, lock: Any, *words: str) -> tuple[int, str]:
     told = {"SAID_KNOWN": known, "SAID_LOCK": lock}
     environment = {name: json.dumps({"dependencies": each}) if isinstance(each, list) else each for name, each in told.items()}
     done = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "audit.py"), *words], capture_output=True, text=True, timeout=60,
+        [sys.executable, str(ROOT / ".ci" / "audit.py"), *words], capture_output=True, text=True, timeout=PATIENCE_S,
         env={**os.environ, **environment, "PYTHONPATH": str(folder)}, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -58,6 +59,7 @@ def test_an_audit_passes_only_where_the_service_knows_what_is_known(known, lock,
 @pytest.mark.parametrize("version", ["", "1.2", "v1.2.3", "1.2.3rc1", "01.2.3", "1.2.3 "])
 def test_a_release_has_three_numbers(version):
     done = subprocess.run(
-        [str(ROOT / ".ci" / "release_version"), version], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        [str(ROOT / ".ci" / "release_version"), version], cwd=ROOT, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
     )
     assert done.returncode == 1 and "give three numbers, make release-version VERSION=1.2.3" in done.stderr

@@ -21,6 +21,7 @@ from cortex.programs.parts.choice_columns import choices_of
 from cortex.programs.parts.token_logprobs import field_probabilities, tokens_of
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
+from tests.support.patience import PATIENCE_S
 
 SCHEMA: dict[str, Any] = {
     "type": "object", "required": ["topic", "size", "urgent", "why"],
@@ -89,8 +90,8 @@ async def test_chat_completions_over_http_give_what_the_model_in_process_gives(t
     account = opened(ProviderLocation(provider="openai", base_url=server.url), {"OPENAI_API_KEY": "k"})
     far = model_of(ClientSpec(endpoint=account.endpoint, provider="openai", credential=account.credential))
     try:
-        ours = await near.call(request(1, tokens=tokens), output_tokens_max=tokens, timeout_s=5)
-        theirs = await far.call(request(1, tokens=tokens), output_tokens_max=tokens, timeout_s=5)
+        ours = await near.call(request(1, tokens=tokens), output_tokens_max=tokens, timeout_s=PATIENCE_S)
+        theirs = await far.call(request(1, tokens=tokens), output_tokens_max=tokens, timeout_s=PATIENCE_S)
         assert isinstance(ours, Reply) and isinstance(theirs, Reply), theirs
         assert ours.text == theirs.text and tokens_of(ours.body) == tokens_of(theirs.body) != []
     finally:
@@ -102,7 +103,7 @@ async def test_the_messages_api_refuses_the_field() -> None:
     server = await serve(SimulatorSettings(error=0))
     far = AnthropicModel(Credential(api_key="k", base_url=server.url))
     try:
-        outcome = await far.call(request(1), output_tokens_max=100, timeout_s=5)
+        outcome = await far.call(request(1), output_tokens_max=100, timeout_s=PATIENCE_S)
         assert isinstance(outcome, Failure) and "logprobs: Extra inputs are not permitted" in outcome.message
         assert server.provider.stats()["worked"] == 0
     finally:

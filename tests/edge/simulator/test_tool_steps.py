@@ -18,6 +18,7 @@ from actors.simulator.settings import SimulatorSettings
 from cortex.values.conversation import Conversation, ToolDef, ToolResult
 from cortex.values.prompt import request_body
 from cortex.values.reply import Reply, Said, TextBlock, ToolUse, Usage, as_said
+from tests.support.patience import PATIENCE_S
 
 NOTES = {"n1": "The app crashes. A bug.", "n2": "Wonderful, praise!", "n3": "A bug once more."}
 TASK = """For each item, do these steps:
@@ -276,7 +277,7 @@ def test_a_flow_is_an_ordinary_tool_loop(tmp_path: Any) -> None:
 
 async def test_over_http_whole_and_streamed() -> None:
     server = await serve(SimulatorSettings(error=0))
-    client = anthropic.AsyncAnthropic(api_key="sk-test", base_url=server.url, max_retries=0, timeout=60.0)
+    client = anthropic.AsyncAnthropic(api_key="sk-test", base_url=server.url, max_retries=0, timeout=PATIENCE_S)
     asked: Any = used(talk(), "read", NOTES["n1"], item="n1").fields()
     try:
         message = await client.messages.create(model="sim", max_tokens=99, **asked)

@@ -18,6 +18,7 @@ from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.parts.embedding import embedding_request, vectors_in
 from cortex.values.reply import Reply
+from tests.support.patience import PATIENCE_S
 
 
 def near(one: list[float], two: list[float]) -> float:
@@ -39,8 +40,8 @@ async def test_http_gives_what_the_model_in_process_gives() -> None:
     account = opened(ProviderLocation(provider="openai", base_url=server.url), {"OPENAI_API_KEY": "k"})
     far = model_of(ClientSpec(endpoint=account.endpoint, provider="openai", credential=account.credential))
     try:
-        ours = await near_model.call(body, output_tokens_max=1, timeout_s=5)
-        theirs = await far.call(body, output_tokens_max=1, timeout_s=5)
+        ours = await near_model.call(body, output_tokens_max=1, timeout_s=PATIENCE_S)
+        theirs = await far.call(body, output_tokens_max=1, timeout_s=PATIENCE_S)
         assert isinstance(ours, Reply) and isinstance(theirs, Reply), theirs
         assert vectors_in(ours.body) == vectors_in(theirs.body)
         assert ours.usage == theirs.usage and ours.usage.output_tokens == 0
@@ -52,7 +53,7 @@ async def test_http_gives_what_the_model_in_process_gives() -> None:
 
 async def test_the_sdk_of_openai_reads_them() -> None:
     server = await serve(SimulatorSettings())
-    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=60.0)
+    client = openai.AsyncOpenAI(api_key="sk-test", base_url=f"{server.url}/v1", max_retries=0, timeout=PATIENCE_S)
     try:
         found = await client.embeddings.create(model="sim", input=["a cat", "a dog"])
         plain = await client.embeddings.create(model="sim", input="a cat", encoding_format="float")

@@ -48,7 +48,7 @@ def checking(folder: Path) -> FolderSnapshots:
     ],
 )
 def test_a_check_passes_by_its_exit_code_alone(folder, checking, check, passed, exit_code, failing, said):
-    found = checked(checking, check, 20.0)
+    found = checked(checking, check, PATIENCE_S)
     assert found["passed"] is passed and found["failing"] == failing
     assert exit_code is None or found["exit"] == exit_code
     assert said is None or found["said"] == said
@@ -87,7 +87,7 @@ def ends(folder): raise SystemExit(0)
 )
 def test_a_function_says_what_is_left(folder, checking, name, passed, failing, said):
     (folder.parent / "checks.py").write_text(FUNCTIONS)
-    found = checked(checking, f"../checks.py:{name}", 20.0)
+    found = checked(checking, f"../checks.py:{name}", PATIENCE_S)
     assert (found["passed"], found["failing"]) == (passed, failing)
     assert found["said"] == said or (said and found["said"].endswith(said))
 
@@ -99,14 +99,14 @@ def test_a_module_of_the_folder_is_found_and_none_in_place_of_the_standard_libra
     )
     for name in ("pkgutil", "runpy", "json"):
         (folder / f"{name}.py").write_text("import os\nos._exit(0)\n")
-    found = checked(checking, "check.py:passes", 20.0)
+    found = checked(checking, "check.py:passes", PATIENCE_S)
     assert (found["passed"], found["failing"], found["said"]) == (False, 3, "3 remaining")
 
 
 def test_a_check_sees_no_key(checking, monkeypatch):
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "RAY_AUTH_TOKEN", "ITS_TWIN"):
         monkeypatch.setenv(name, "sk-ant-very-secret")
-    assert checked(checking, "env", 20.0)["said"].count("secret") == 0
+    assert checked(checking, "env", PATIENCE_S)["said"].count("secret") == 0
 
 
 def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key(folder):
@@ -114,7 +114,7 @@ def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key
         "import os, sys\nfrom pathlib import Path\nfrom actors.workspace.check import checked\n"
         "from actors.workspace.snapshots import FolderSnapshots\nos.environ.pop('ANTHROPIC_API_KEY')\n"
         "keeping = FolderSnapshots(Path(sys.argv[1]))\nkeeping.claim('job')\n"
-        "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 20.0)['said'])"
+        "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 120.0)['said'])"
     )
     environ = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-very-secret", "PYTHONPATH": str(Path.cwd())}
     ran = subprocess.run(
@@ -143,12 +143,12 @@ def test_a_check_that_hangs_is_ended_with_all_that_it_started(folder, checking):
 
 def test_what_a_check_leaves_running_is_ended_with_it(folder, checking):
     pids = folder.parent / "pids"
-    assert checked(checking, f"sleep 100 & echo $! > {pids}", 120.0)["passed"]
+    assert checked(checking, f"sleep 100 & echo $! > {pids}", PATIENCE_S)["passed"]
     assert _buried(int(pids.read_text()))
 
 
 def test_a_check_that_floods_is_cut_in_the_middle(folder, checking):
-    found = checked(checking, "echo begin; yes | head -c 5000000; echo 4 missing; false", 20.0)
+    found = checked(checking, "echo begin; yes | head -c 5000000; echo 4 missing; false", PATIENCE_S)
     assert len(found["said"]) < OUTPUT_BYTES_MAX + 100
     assert found["said"].startswith("begin") and found["said"].endswith("4 missing") and "left out" in found["said"]
     assert found["failing"] == 4

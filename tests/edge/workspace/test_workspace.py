@@ -37,11 +37,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, check: str = "echo 3 missing; false", key: str = KEY, show: tuple[str, ...] = ()) -> Any:
-    return folder_opened(str(folder), "the task", check, 20.0, list(show), 4_000, key)
+    return folder_opened(str(folder), "the task", check, PATIENCE_S, list(show), 4_000, key)
 
 
 def round_(folder: Path, number: int, *edits: Any, check: str = "true", protect: list[str] | None = None) -> Any:
-    return folder_round(str(folder), number, list(edits), "the task", check, 20.0, [], protect, 4_000, KEY)
+    return folder_round(str(folder), number, list(edits), "the task", check, PATIENCE_S, [], protect, 4_000, KEY)
 
 
 def state(folder: Path) -> dict[str, str]:
