@@ -63,15 +63,14 @@ def test_what_is_no_address_is_said_in_one_line(cluster: str, said: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_an_address_where_nobody_listens_is_said_at_once(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "PROBE_S", 2 * PATIENCE_S)
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
-    listener.close()
-    began_s = time.monotonic()
-    with pytest.raises(ClusterError, match=f"no Ray answers at {address}"):
-        checked_address(address)
+    with socket.socket() as held:  # nobody else gets its port meanwhile
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        began_s = time.monotonic()
+        with pytest.raises(ClusterError, match=f"no Ray answers at {address}"):
+            checked_address(address)
     assert time.monotonic() - began_s < PATIENCE_S
 
 
@@ -81,12 +80,18 @@ def test_an_address_that_stays_silent_is_said_soon(listener: socket.socket, monk
         checked_address(f"127.0.0.1:{listener.getsockname()[1]}")
 
 
-def test_an_address_where_something_else_listens_is_told_apart(listener: socket.socket) -> None:
+def test_an_address_where_something_else_listens_is_told_apart(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "PROBE_S", PATIENCE_S)
     with pytest.raises(ClusterError, match="something else listens there"):
         checked_address(_answering(listener, b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
 
-def test_an_address_that_speaks_as_a_head_does_is_taken(listener: socket.socket) -> None:
+def test_an_address_that_speaks_as_a_head_does_is_taken(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "PROBE_S", PATIENCE_S)
     address = _answering(listener, bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
     assert checked_address(address) == address
 
