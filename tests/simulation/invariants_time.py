@@ -15,7 +15,8 @@ import msgspec
 
 from actors.messaging.answer_bounds import ANSWER_S
 from cortex.state import commands, events
-from cortex.state.state import ENDED
+from cortex.state.commands import LaunchChildJob
+from cortex.state.state import ENDED, State
 from cortex.values.limits import Limits
 from tests.simulation.invariants import JobWatch, Observer, Watch, awake
 from tests.simulation.mini_driver import LOOK_S
@@ -266,6 +267,11 @@ class TimeWatch(Observer):
         branches = (life for at, life in self._world.lives.items() if at.startswith("branch:") and not life.halted)
         return self._world.plan.endless > 0 and any(life.seat._actor._credentials.waiting for life in branches)
 
+    def _asks_a_child(self, k: State) -> bool:
+        """Return whether questions can stay open for ever, and a job asks a child job for its end: as long as for any
+        other answer (``answer_bounds.ANSWER_S``)."""
+        return self._world.plan.endless > 0 and any(isinstance(each.command, LaunchChildJob) for each in k.errands.values())
+
     def standing(self) -> None:
         """Check that no channel misses a due event."""
         now_s = self._loop.time()
@@ -290,7 +296,8 @@ class TimeWatch(Observer):
             )  # calls being handed over are checked in the other watch
             over = deadline_s is not None and wall_s >= deadline_s
             times.over_s = min(times.over_s, max(now_s - wall_s + deadline_s, life.node.set_s)) if over else math.inf
-            if now_s <= times.over_s + DEAF_S and k.flights and self._lacks_credential():
+            deaf = (k.flights and self._lacks_credential()) or self._asks_a_child(k)
+            if now_s <= times.over_s + DEAF_S and deaf:
                 times.excused_s = now_s
             if now_s > max(times.over_s, times.excused_s) + late_s:
                 self._watch.say(f"{name} has not ended {now_s - times.over_s:.0f} s after its deadline")
