@@ -14,11 +14,13 @@ import pytest
 
 from actors.history.catalog import last_state, last_terms
 from actors.journal.journal import StateFolder, StoreError
-from tests.cli.cli_runner import started, until
+from tests.cli.cli_runner import LONG, started, until
+from tests.support.patience import PATIENCE_S
 
 FLOWS = '''
 import os
 import random
+import time
 from typing import Literal
 
 import cortex
@@ -28,6 +30,8 @@ Side = Literal["left", "right"]
 
 @cortex.tool(repeatable=True)
 def length(text: str) -> int:
+    while len(text) >= 400 and os.path.exists("hold"):
+        time.sleep(0.02)
     return len(text)
 
 
@@ -71,8 +75,9 @@ async def moody(ctx):
     return await ctx.wait("more")
 '''
 SIM = ("--model", "sim", "--sim", "error=0")
-STEPS = 2_000
-"""So many that none of the kills comes too late."""
+STEPS = 500
+HOLD = Path("hold")
+"""While it is there, ``walk`` stands still at step 400: no kill before comes too late, however busy the machine is."""
 
 
 @pytest.fixture(autouse=True)
@@ -85,9 +90,11 @@ def flows(cortex) -> None:
 def test_a_flow_killed_three_times_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
     command = ("run", "flows.py:walk", "-p", f"steps={STEPS}", *SIM)
     straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last
+    HOLD.touch()
     _killed_after(100, *command, "--job", "mine")
     _killed_after(200, "resume", "mine")
     _killed_after(300, "resume", "mine")
+    HOLD.unlink()
     done = cortex("resume", "mine", "--sim", "error=0", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 3  # one in flight at each kill
@@ -174,7 +181,7 @@ def test_a_file_that_holds_no_row_at_all_is_refused_before_there_is_a_job(cortex
 
 def test_breakpoint_stops_there():
     with started("run", "flows.py:stops", *SIM, stdin=-1) as child:
-        out, err = child.communicate("p 'it', said\nc\n", timeout=60)
+        out, err = child.communicate("p 'it', said\nc\n", timeout=PATIENCE_S)
     assert "-> return said" in out
     assert "('it', '" in out
     assert child.returncode == 0, err
@@ -245,18 +252,18 @@ def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
     with started("run", "logs.py:talks", *SIM, "--job", "mine") as child:
         err = child.stderr
         assert err is not None
-        lines = [err.readline() for _ in range(2)]
-        assert lines[0].startswith("cortex: job mine, model sim")
-        assert lines[1] == "cortex: mine: begins with 2\n"
+        said = (line for line in err if not LONG.match(line))  # a busy machine may make it a long run
+        assert next(said).startswith("cortex: job mine, model sim")
+        assert next(said) == "cortex: mine: begins with 2\n"
         assert child.poll() is None, "it was to be shown while it runs"
         Path("seen").touch()
-        rest = err.read().splitlines()
-        child.wait(60)
-        assert rest[:2] == ["cortex: mine: mine~2: is asked", "cortex: mine: [bold]after that[/bold]"]
+        rest = list(said)
+        child.wait(PATIENCE_S)
+        assert rest[:2] == ["cortex: mine: mine~2: is asked\n", "cortex: mine: [bold]after that[/bold]\n"]
         assert child.returncode == 3
     assert cortex("answer", "mine", "more=1").code == 0
-    lines = cortex("resume", "mine").err.splitlines()
-    assert lines[1] == "cortex: mine: and goes on as it did"
+    lines = cortex("resume", "mine").said()
+    assert lines[1] == "mine: and goes on as it did"
     assert [line for line in lines if "begins with" in line or "after that" in line] == []
 
 

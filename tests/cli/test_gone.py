@@ -12,8 +12,8 @@ import pytest
 from tests.cli.cli_runner import each_once, ended, requests, started, until
 
 COUNT, AT_ONCE = 400, 2
-"""Rows that take twelve seconds: a loss is noticed within one or two, of which a busy machine makes more."""
-SLOW = ("--model", "sim", "--concurrency", AT_ONCE, "--sim", "latency_ms=60", "--sim", "latency_spread=0")
+"""Rows that take forty seconds: a loss is noticed within one or two, of which a busy machine makes more."""
+SLOW = ("--model", "sim", "--concurrency", AT_ONCE, "--sim", "latency_ms=200", "--sim", "latency_spread=0")
 BATCH = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SLOW, "--json")
 
 

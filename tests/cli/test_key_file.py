@@ -37,6 +37,11 @@ def _told(file: Path, url: str) -> dict[str, str]:
     return {name: value for name, value in facts.items() if name != "ANTHROPIC_API_KEY"}
 
 
+def _waits(facts: dict[str, Any]) -> bool:
+    """The key was refused, and whatever was in flight has been answered."""
+    return facts["waits"].startswith("unauthorised") and not facts["in_flight"]
+
+
 def _nowhere(folder: Path, mounted: Path) -> None:
     for journal in folder.rglob("*.sqlite"):  # what is still in the write-ahead log is in the file then
         sqlite3.connect(journal).execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -48,7 +53,7 @@ def _nowhere(folder: Path, mounted: Path) -> None:
 
 @pytest.fixture
 def provider():
-    setting = [f"keys={OLD}", "latency_ms=200", "latency_spread=0"]
+    setting = [f"keys={OLD}", "latency_ms=600", "latency_spread=0"]  # by four: 18 s for all rows
     with started("simulate", "--port", 0, *(each for one in setting for each in ("-s", one))) as server:
         assert server.stdout is not None
         yield server.stdout.readline().split()[-1]
@@ -72,9 +77,9 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
         "--json",
     )
     with started(*job, env=_told(mounted, provider)) as child:
-        until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4)
+        until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= 8)
         _get(f"{provider}/_sim/settings", {"keys": [NEW]})
-        until(lambda: cortex("status", "mine", "--json").last["waits"].startswith("unauthorised"))
+        until(lambda: _waits(cortex("status", "mine", "--json").last))
         refused = _get(f"{provider}/_sim/stats")
         assert 1 <= refused["unauthorised"] <= 4  # those in flight, and none since
         assert refused["worked"] < COUNT
@@ -104,7 +109,7 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(corte
     job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--concurrency", 4, "--json")
     facts = environment(ANTHROPIC_BASE_URL=provider, ANTHROPIC_API_KEY="the-key-of-the-environment-is-not-asked-for")
     with started(*job, "--api-key-file", f"{tmp_path}/..data/key", env=facts) as child:
-        until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4, 60)
+        until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= 8)
         (tmp_path / "next").symlink_to(tmp_path / "two")
         os.replace(tmp_path / "next", mounted)
         _get(f"{provider}/_sim/settings", {"keys": [NEW], "latency_ms": 20})

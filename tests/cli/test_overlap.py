@@ -21,8 +21,11 @@ import pytest
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
+from tests.support.patience import PATIENCE_S
 
 COUNT = 20
+MANY = 200
+"""Rows that take the slow run more than a minute and a half: whoever comes meanwhile finds it at work."""
 SLOW = ("--sim", "latency_ms=1000", "--sim", "latency_spread=0", "--concurrency", 2)
 FAST = ("--sim", "latency_ms=0", "--sim", "latency_spread=0")
 OURS = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--accept-partial", "--json")
@@ -56,11 +59,11 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
         def run() -> None:
             with _folder().hold("mine"):
                 has.set()
-                waited.wait(30)
+                waited.wait(PATIENCE_S)
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert has.wait(10)
+        assert has.wait(PATIENCE_S)
         try:
             yield
         finally:
@@ -108,7 +111,7 @@ def test_the_second_copies_what_came_of_the_first(cortex, other):
 
 
 def test_the_second_goes_on_where_the_first_was_killed(cortex, monkeypatch):
-    requests(Path("in.jsonl"), COUNT)
+    requests(Path("in.jsonl"), MANY)
     with started(*OURS, *SLOW) as first:
         until(_some_results)
 
@@ -121,8 +124,8 @@ def test_the_second_goes_on_where_the_first_was_killed(cortex, monkeypatch):
         second = cortex(*OURS, *FAST, "--wait")
         assert ended(first).code == -signal.SIGKILL
     assert "the other run of job mine was interrupted: continuing" in second.said()
-    assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
-    each_once(Path("out.jsonl"), COUNT)
+    assert (second.code, second.last["rows_succeeded"]) == (0, MANY)
+    each_once(Path("out.jsonl"), MANY)
 
 
 NO_LOCKS = """
@@ -141,7 +144,7 @@ sys.exit(main())
 
 def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, monkeypatch):
     """The second takes the job's epoch; the first can write no more, says so, and what it had in flight alone is paid again."""
-    requests(Path("in.jsonl"), COUNT)
+    requests(Path("in.jsonl"), MANY)
     command = [sys.executable, "-c", NO_LOCKS, *map(str, (*OURS, *SLOW))]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
     with subprocess.Popen(command, **piped) as process:
@@ -153,9 +156,9 @@ def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, mon
         first = ended(process)
     assert first.code == 3
     assert "mine: another run has taken the job over" in first.said()
-    assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
+    assert (second.code, second.last["rows_succeeded"]) == (0, MANY)
     assert second.last["paid_again"] <= 2, "no more than were in flight"
-    each_once(Path("out.jsonl"), COUNT)
+    each_once(Path("out.jsonl"), MANY)
 
 
 def _refused(*_: object) -> None:

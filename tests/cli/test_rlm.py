@@ -35,15 +35,15 @@ def test_several_files_are_one_context(cortex):
 
 def test_killed_in_the_middle_and_resumed_it_gives_the_same_answer_and_pays_for_nothing_twice(cortex):
     reviews()
-    slow = (*SIM, "--sim", "latency_ms=60", "--concurrency", "1")
+    slow = (*SIM, "--sim", "latency_ms=400", "--concurrency", "1")
     command = ("run", "rlm", "reviews.txt", "-p", QUESTION, "-p", "returns=number")
     straight = cortex(*command, *SIM, "--job", "straight", "--state", "other", "--json").last
     with started(*command, *slow, "--job", "mine") as child:
-        until(lambda: _calls() >= 5, 60)
+        until(lambda: _calls() >= 5)
         child.kill()
         child.wait()
     assert 5 <= _calls() < straight["calls"], "it was to be killed in the middle"
-    done = cortex("resume", "mine", "--json").last
+    done = cortex("resume", "mine", *SIM[2:], "--sim", "latency_ms=0", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 1  # one in flight at the kill
 

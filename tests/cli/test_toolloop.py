@@ -24,15 +24,16 @@ def calls() -> int:
 
 @pytest.mark.long
 def test_killed_in_the_middle_it_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
-    command = ("run", "toolloop", *SIM, "--sim", "latency_ms=5", "-p", "count=60", "-p", "at_most=10")
+    command = ("run", "toolloop", *SIM, "-p", "count=60", "-p", "at_most=10")
+    slow = (*SIM[2:], "--sim", "latency_ms=150", "--sim", "latency_spread=0")  # 20 s for all: no kill comes too late
     straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last
-    for at, words in ((20, (*command, "--job", "mine")), (60, ("resume", "mine"))):
-        with started(*words) as child:
-            until(lambda at=at: calls() >= at, 60)
+    for at, words in ((10, (*command, "--job", "mine")), (30, ("resume", "mine"))):
+        with started(*words, *slow) as child:
+            until(lambda at=at: calls() >= at)
             child.kill()
             child.wait()
         assert calls() < straight["paid_calls"], "it was to be killed in the middle"
-    done = cortex("resume", "mine", "--json").last
+    done = cortex("resume", "mine", *SIM[2:], "--sim", "latency_ms=0", "--json").last
     assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
     assert straight["answer"]["right"]
     assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 2  # one in flight at each kill

@@ -67,8 +67,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         sys.modules.pop(name, None)
 
 
-def _shapes(most: int = 9) -> None:
-    table(Path("t.csv"), 3)
+def _shapes(most: int = 9, rows: int = 3) -> None:
+    table(Path("t.csv"), rows)
     Path("shapes.py").write_text(SHAPES)
     Path("beside.py").write_text(f"MOST = {most}\n")
 
@@ -194,7 +194,7 @@ def _forget() -> None:
 
 
 def test_a_job_that_was_killed_goes_on_with_its_type(cortex: Any) -> None:
-    _shapes()
+    _shapes(rows=40)  # of two calls each: it is at work for more than a minute
     slow = ("--model", "sim", "--sim", "latency_ms=1000", "--concurrency", "1")
     ask = ("batch", "t.csv", *ASK, *slow, "--schema", "shapes.py:Odd", "-o", "o.csv", "--job", "j")
     with started(*ask) as running:
@@ -205,7 +205,7 @@ def test_a_job_that_was_killed_goes_on_with_its_type(cortex: Any) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 1, done.stderr
     assert {row["error"] for row in _rows("o.csv")} == {"malformed: Value error, n must be odd - at `$.n`"}
-    assert len(_rows("o.csv")) == 3
+    assert len(_rows("o.csv")) == 40
 
 
 def _calls() -> int:

@@ -13,6 +13,8 @@ from policies.decisions.voting import at_least, plan
 from tests.cli.cli_runner import ended, started, until
 
 PLAN = ("program", "plan-votes")
+SLOW = ("--sim", "latency_spread=0", "--sim", "latency_ms=100")
+"""So slow that whoever is to kill a run in its middle is in time, though he waits for a processor."""
 
 
 def test_a_plan_from_a_rate(cortex):
@@ -63,15 +65,15 @@ def test_towers_killed_twice_come_to_the_same_end(cortex):
         "towers",
         "--json",
     )
-    run = (*run, "--sim", "error=0.05", "--sim", "latency_ms=12")
+    run = (*run, "--sim", "error=0.05")
     moves = Path("moves.jsonl")
     for some in (1, 10):
-        with started(*run) as child:
+        with started(*run, *SLOW) as child:
             until(lambda some=some: moves.exists() and moves.read_text().count("\n") >= some)
             child.kill()
             ended(child)
     assert 0 < moves.read_text().count("\n") < 127
-    done = cortex(*run)
+    done = cortex(*run, "--sim", "latency_ms=0")
     assert (done.code, done.last["outcome"]) == (0, "complete")
     assert verified(7, [json.loads(line) for line in moves.read_text().splitlines()])
     answer = done.last["answer"]
@@ -92,14 +94,14 @@ def test_judgements_killed_in_the_middle_come_to_the_same_end(cortex):
         "--model",
         "sim",
     )
-    run = (*run, "--sim", "error=0.02", "--sim", "latency_ms=80", "-o", "labels.jsonl", "--job", "labels", "--json")
+    run = (*run, "--sim", "error=0.02", "-o", "labels.jsonl", "--job", "labels", "--json")
     labels = Path("labels.jsonl")
-    with started(*run) as child:
+    with started(*run, *SLOW[:-1], "latency_ms=300") as child:
         until(lambda: labels.exists() and labels.read_text().count("\n") >= 1)
         child.kill()
         ended(child)
     assert labels.read_text().count("\n") < len(known)
-    done = cortex(*run)
+    done = cortex(*run, "--sim", "latency_ms=0")
     assert (done.code, done.last["outcome"]) == (0, "complete")
     judged = dict(json.loads(line) for line in labels.read_text().splitlines())
     assert judged == {place: each.curvature for place, each in enumerate(known)}
