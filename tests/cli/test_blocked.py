@@ -54,9 +54,20 @@ def test_a_wait_beyond_patience_pauses_the_job_with_the_time(cortex):
     each_once(Path("out.jsonl"), COUNT)
 
 
+def _short_job_s(cortex) -> float:
+    """How long a job takes of which the provider takes no time."""
+    requests(Path("short.jsonl"), 2)
+    began_s = time.monotonic()
+    command = ("batch", "short.jsonl", "-o", "short.out", "--model", "sim", "--job", "short", "--state", "other")
+    assert cortex(*command).code == 0
+    return time.monotonic() - began_s
+
+
 def test_a_deadline_ends_a_job_partial_and_a_later_one_goes_on(cortex):
+    deadline_s = 1 + 4 * _short_job_s(cortex)  # on a slow machine a second is over before the first call
     requests(Path("in.jsonl"), COUNT)
-    slow = ("--concurrency", 2, "--sim", "latency_ms=100", "--sim", "latency_spread=0", "--deadline", "+1s")
+    slow = ("--concurrency", 2, "--sim", f"latency_ms={100 * deadline_s:.0f}", "--sim", "latency_spread=0")
+    slow += ("--deadline", f"+{deadline_s:.2f}s")  # half of what the rows take by two
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *slow, "--json")
     last = done.last
     assert (done.code, last["outcome"], last["rows_failed"]) == (3, "partial", 0)

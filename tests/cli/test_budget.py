@@ -152,19 +152,19 @@ def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
         rest: list[dict[str, object]] = []
 
         def waiting(more_than_usd: float) -> bool:
+            """Both wait, and the books agree with them: neither was lent what the other gave back between two looks."""
             rest[:] = [json.loads(cortex("status", job, "--json").out or "{}") for job in "ab"]
-            return all("over_budget" in str(each.get("waits")) for each in rest) and _spent(*rest) > more_than_usd
+            if not all("over_budget" in str(each.get("waits")) for each in rest) or _spent(*rest) <= more_than_usd:
+                return False
+            (day,) = _listed(cortex("budget", "--json"))
+            return day["spent_usd"] == pytest.approx(_spent(*rest))
 
         until(lambda: _folder().journal_path("b").exists() and waiting(0.017))
         before = list(rest)
         assert _spent(*before) <= 0.02
-        (day,) = _listed(cortex("budget", "--json"))
-        assert day["spent_usd"] == pytest.approx(_spent(*before))
         cortex("budget", "team=search", "--max-cost-per-day", "0.04")
         until(lambda: waiting(0.037))
-        after = list(rest)
-        assert _spent(*after) <= 0.04
-        assert all(_spent(now) > _spent(then) for now, then in zip(after, before, strict=True)), "one waits still"
+        assert _spent(*before) < _spent(*rest) <= 0.04  # whoever looked first has it; their ends tell that both go on
         cortex("budget", "team=search", "--max-cost-per-day", "9")
         done = [ended(each) for each in (one, two)]
     assert [each.code for each in done] == [0, 0], done
@@ -173,9 +173,9 @@ def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
 def test_what_a_killed_job_was_lent_comes_back_by_its_journal(cortex):
     requests(Path("in.jsonl"), 400)
     cortex("budget", "team=search", "--max-cost-per-day", "0.02")
-    slow = ("--sim", "latency_ms=300", "--concurrency", "4")
+    slow = ("--sim", "latency_ms=1000", "--concurrency", "4")  # the budget lasts for a quarter of a minute and more
     with started("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, *LABEL, "--job", "a", *slow) as one:
-        until(lambda: Path("a.jsonl").exists() and Path("a.jsonl").read_text().count("\n") > 8)
+        until(lambda: Path("a.jsonl").exists() and Path("a.jsonl").read_text().count("\n") >= 4)
         one.kill()
         one.wait()
     books = FolderBudgets(_folder())

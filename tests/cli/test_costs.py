@@ -55,7 +55,8 @@ def test_since_is_when_it_was_spent_not_when_the_job_began(cortex):
     first = cortex(*command, "--max-cost", "0.002")
     assert first.code == 3
     time.sleep(0.3)
-    between = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime()) + f".{int(time.time() % 1 * 1000):03d}"
+    now_s = time.time()  # read once: the second may end between two looks at the clock
+    between = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now_s)) + f".{int(now_s % 1 * 1000):03d}"
     last = cortex("resume", "a", "--max-cost", "5", "--json").last
     (row,) = _told(cortex, "--since", between)["costs"]
     assert row["cost_usd"] == pytest.approx(last["cost_usd"] - first.last["cost_usd"])

@@ -93,16 +93,16 @@ def test_a_fork_at_any_turn_comes_to_the_same_answer_and_pays_and_does_nothing_a
 
 def test_a_changed_flow_goes_on_from_where_it_did_the_same(cortex):
     facts = _told(cortex)
-    last = _turns(cortex, "mine")[-1]["turn"]
+    before = next(each["turn"] - 1 for each in _turns(cortex, "mine") if "the end" in str(each["said"]))
     Path("new.py").write_text(PROGRAMS.replace('"the end"', '"a better end"'))
     runs = Path("runs.txt").read_text()
-    assert cortex("fork", "mine", "--at", last - 2, "--program", "new.py:tale", "--job", "better").code == 0
+    assert cortex("fork", "mine", "--at", before, "--program", "new.py:tale", "--job", "better").code == 0
     after = cortex("resume", "better", "--json")
     assert "has changed" not in after.err
     assert (after.last["answer"][:-1], Path("runs.txt").read_text()) == (facts["answer"][:-1], runs)
     assert after.last["answer"] != facts["answer"]
     Path("other.py").write_text(PROGRAMS.replace("step {step}", "stage {step}"))
-    answer = cortex("fork", "mine", "--at", last - 2, "--program", "other.py:tale", "--job", "other").refused(
+    answer = cortex("fork", "mine", "--at", before, "--program", "other.py:tale", "--job", "other").refused(
         "not only after turn"
     )
     assert "it now asks other.py:" in answer

@@ -74,19 +74,20 @@ def test_a_limit_is_set_listed_changed_and_cleared(cortex):
 def test_what_was_learned_is_listed_told_by_status_and_forgotten(cortex):
     """A provider that tells nothing but the 429, of 300 requests a minute and one second of burst."""
     requests(Path("in.jsonl"), 2_000)
+    began_s = time.time()
     with started("simulate", "--port", 0, "-s", "rpm=300", "-s", "burst_s=1", "-s", "limits_told=nothing") as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[-1]
         command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--base-url", url, "--model", "m")
         with started(*command, env=environment(CORTEX_SERVER_KEY="any")) as child:
             told = r"paced at [\d.]+/s since \d\d:\d\d:\d\d, after 429"
-            until(lambda: re.search(told, cortex("status", "mine").out) is not None, 60.0)
+            until(lambda: re.search(told, cortex("status", "mine").out) is not None)
             (line,) = cortex("limit", url).out.splitlines()[-1:]
             pool, _, words = line.partition("  learned: ")
             assert pool.startswith(f"{url}|")
             assert re.fullmatch(r"[\d.,]+ (requests/s|calls at once) after 429, since 20\d\d-.*", words)
             (found,) = json.loads(cortex("limit", "--json").out)["learned"]
-            assert (found["pool"], found["source"]) == (pool, "429") and time.time() - found["at_s"] < 60
+            assert (found["pool"], found["source"]) == (pool, "429") and began_s < found["at_s"] <= time.time()
             epoch = len(_granted("mine"))
             done = cortex("limit", url, "--forget")
             assert done.code == 0
@@ -314,8 +315,9 @@ def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
         until(lambda: _granted("mine")[-1].permits <= 3)
         shown = cortex("status", "mine", "--json").last
         assert f"{getpass.getuser()} capped this pool at 3 calls at once" in shown["waits"]
+        before = len(_granted("mine"))
         assert cortex("limit", "sim", "--clear").code == 0
-        until(lambda: _granted("mine")[-1].permits > 3)
+        until(lambda: any(each.permits > 3 for each in _granted("mine")[before:]))
         assert ended(child).code == 0
     each_once(Path("out.jsonl"), 2_000)
     assert cortex("limit", "sim", "--concurrency", 2).code == 0

@@ -93,7 +93,7 @@ def test_killed_again_and_again_it_recovers_and_pays_for_each_once(cortex, more)
     command = [*map(str, (*_command(*more), *slow))]
     for rows in (12, 30):
         with started(*command) as child:
-            until(lambda rows=rows: Path("out.jsonl").exists() and sum(keys(Path("out.jsonl")).values()) >= rows)
+            until(lambda rows=rows: Path("out.jsonl").exists() and Path("out.jsonl").read_text().count("\n") >= rows)
             child.kill()
             child.wait()
     done = cortex("resume", "mine", "--sim", "latency_ms=1", "--concurrency", 40, "--json")
@@ -110,22 +110,29 @@ def test_while_it_runs_what_is_on_disk_leaves(cortex, monkeypatch):
     import actors.history.redaction
 
     monkeypatch.setattr(actors.history.redaction, "RESULTS", 5)
-    seen: list[tuple[int, int]] = []
-    drop = Journal.drop
+    seen: list[tuple[int, int, int]] = []
+    at: dict[int, int] = {}  # turn of a snapshot -> results that there were
+    drop, snapshot = Journal.drop, Journal.snapshot
 
     def dropped(self: Journal, upto: int, shrink: bool = False) -> None:
         drop(self, upto, shrink)
         k = last_state(_folder(), "mine")  # whoever looks at this moment sees all of it
-        seen.append((k.written_rows, _holding(MARK)))
+        seen.append((k.written_rows, at[upto], _holding(MARK)))
         assert k.tally.succeeded >= k.written_rows
 
+    def taken(self: Journal, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
+        at[seq] = emitted
+        snapshot(self, seq, emitted, blob, keep)
+
     monkeypatch.setattr(Journal, "drop", dropped)
+    monkeypatch.setattr(Journal, "snapshot", taken)
     limits = ("--concurrency", 2, "--sim", "latency_ms=60", "--sim", "latency_spread=0")
     assert cortex(*_command(*limits)).code == 0
-    assert len(seen) >= 3 and seen[-1][1] == 0
+    assert len(seen) >= 3 and seen[-1][2] == 0
     assert seen[-1][0] == COUNT
-    for written, marks in seen:
-        assert marks <= 2 * (COUNT - written) + 20, "what is done has left the file, not only its tables"
+    for written, emitted, held in seen:  # on a slow disk more was written until turns up to the snapshot could go
+        later = max(0, written - emitted)
+        assert held <= 2 * (COUNT - written) + 4 * later + 20, "what is done has left the file, not only its tables"
 
 
 def test_at_rest_only_what_is_still_to_be_asked_is_kept(cortex):

@@ -43,6 +43,7 @@ def _published(job: str) -> bool:
 
 def test_a_job_with_an_open_breaker(cortex):
     requests(Path("in.jsonl"), 40)
+    began_s = time.time()
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--sim", "overloaded=1")
     with started(*command, "--concurrency", 8) as child:
         until(lambda: any(each["state"] == "open" for each in _breakers("mine").values()) and _failed("mine") > 0)
@@ -55,15 +56,15 @@ def test_a_job_with_an_open_breaker(cortex):
     name = next(name for name in reported["live"]["breakers"] if name.startswith("route:"))
     assert reported["outcome"] == "running"
     assert reported["live"]["breakers"][name]["state"] in ("open", "half-open")
-    assert reported["live"]["breakers"][name]["until_s"] > time.time() - 60
-    assert reported["live"]["as_of_s"] > time.time() - 10
+    assert reported["live"]["breakers"][name]["until_s"] > began_s
+    assert began_s < reported["live"]["as_of_s"] < time.time()
     assert "series" not in reported["live"]["routes"][name.removeprefix("route:")]
     assert re.match(
         r"route sim at sim:\w+: (open, probed at 20.*, in \d+ s \(.*failed.*\)|half-open)", shown["breaker"]
     )
     assert re.match(r"(the breaker is open|half open)", shown["waits"])
     assert shown["branches"] == "1 up"
-    assert re.match(r"in its process, \d\.\d s ago", shown["seen"])
+    assert re.match(r"in its process, \d+(\.\d s| min \d\d s) ago", shown["seen"])
     assert re.search(r"(?m)^mine +running", screen)
     assert re.search(r"(?m)^sim at sim:.* (open, probed in|half-open)", screen)
     assert [each["source"] for each in seen["jobs"]] == ["live"]
@@ -109,13 +110,14 @@ def test_a_job_that_has_ended(cortex):
 
 def test_a_flow_that_sleeps_says_until_when_and_has_no_rows(cortex):
     Path("nap.py").write_text(NAP)
+    began_s = time.time()
     with started("run", "nap.py:nap", "--model", "sim", "--job", "mine") as child:
         until(lambda: _published("mine") and live_status.read(_folder(), "mine").facts["sleeps_until_s"] > 0)
-        reported = cortex("status", "mine", "--json").last
+        reported, asked_s = cortex("status", "mine", "--json").last, time.time()
         shown = _lines(cortex("status", "mine").out)
         child.send_signal(signal.SIGINT)
         done = ended(child)
-    assert 500 < reported["sleeps_until_s"] - time.time() <= 600
+    assert began_s < reported["sleeps_until_s"] - 600 <= asked_s
     assert re.fullmatch(r"sleeps until [\d:-]+( [\d:]+)?", shown["waits"])
     assert "rows" not in shown
     assert re.search(r"mine: partial, 1 call, ", done.err)
@@ -143,10 +145,11 @@ def test_who_set_a_bound_and_when(cortex):
     command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "mine", "--max-job-tokens", 400)
     assert cortex(*command).code == 3
     assert cortex("status", "mine", "--json").last["limits_by"] == ""
+    before_s = time.time()
     assert cortex("set", "mine", "--deadline", "+3h").code == 0
     reported = cortex("status", "mine", "--json").last
     assert reported["limits_by"]
-    assert reported["limits_at_s"] > time.time() - 60
+    assert before_s <= reported["limits_at_s"] <= time.time()
     text = _lines(cortex("status", "mine").out)["limits"]
     assert re.search(rf"; last set by {reported['limits_by']}, 20\d\d-", text)
 

@@ -19,14 +19,16 @@ from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
 from actors.ports.runtime import ClusterError
+from actors.programs.loader import load
+from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from tests.cli.cli_runner import each_once, ended, keys, requests, started, until
 
 COUNT = 240
-"""Rows that take eighteen seconds by two: whoever steers a job, and waits for a processor, finds it at work."""
-SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=150", "--sim", "latency_spread=0")
+"""Rows that take a minute by two: whoever steers a job, and waits for a processor, finds it at work."""
+SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=500", "--sim", "latency_spread=0")
 FAST = ("--sim", "latency_ms=0")
 
 
@@ -52,6 +54,16 @@ def _set_events() -> list[events.LimitsSet]:
         source.close()
 
 
+def _most_in_flight() -> int:
+    """The most calls that were in flight after a turn: how long the job took says less of that on a busy machine."""
+    most, k = 0, None
+    with closing(_folder().journal("mine")) as source:
+        for _, turn in source.turns():
+            k = codec.replay(k, [turn], lambda terms: load(terms.program, terms.params_json))
+            most = max(most, len(k.flights))
+    return most
+
+
 def _resting(cortex, *more: object) -> None:
     requests(Path("in.jsonl"), 20)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--price", "input=1,output=1")
@@ -68,7 +80,7 @@ def test_bounds_of_a_job_that_runs_in_another_process(cortex):
         assert lines[0].endswith(f", set by {getpass.getuser()}")
         theirs = ended(child)
     assert (theirs.code, theirs.last["rows_succeeded"]) == (0, COUNT)
-    assert theirs.last["elapsed_s"] < COUNT / 2 * 0.15  # two at once could not have done it
+    assert 2 < _most_in_flight() <= 40
     (reported,) = _set_events()
     assert (reported.who, reported.limits.concurrency, reported.limits.priority) == (getpass.getuser(), 40, 3)
     assert not control_note.waits(_folder(), "mine")
@@ -105,7 +117,7 @@ def test_bounds_of_a_job_at_rest_hold_when_it_is_resumed(cortex):
 
 
 def test_a_killed_run_asks_nothing_because_its_bounds_are_set(cortex):
-    with started(*_slow(), "--sim", "latency_ms=60000") as child:
+    with started(*_slow(), "--sim", "latency_ms=600000") as child:
         until(
             lambda: cortex("status", "mine", "--json").code == 0 and last_state(_folder(), "mine").ledger.attempts == 2
         )
