@@ -172,22 +172,28 @@ def test_a_server_that_tells_its_queue_is_kept_busy_and_few_wait(cortex) -> None
 METRICS = "vllm:num_requests_running 3.0\nvllm:num_requests_waiting 1.0\n"
 
 
-async def _told(asked: Asked) -> Answer:
-    """Answer slowly, so that the metrics are read meanwhile."""
-    if asked.target == "/elsewhere":
-        return http(METRICS.encode(), 200, "text/plain")
-    await asyncio.sleep(0.7 if asked.target == "/v1/messages" and asked.body != b"{}" else 0.0)
-    return _open(asked)
+class _Told:
+    """Script of a server that answers a prompt when its metrics were looked at, so that this is while a job runs."""
 
+    def __init__(self) -> None:
+        self.looks: list[str] = []
 
-async def _told_but_nowhere(asked: Asked) -> Answer:
-    return http({"detail": "Not Found"}, 404) if asked.target == "/nowhere" else await _told(asked)
+    async def __call__(self, asked: Asked) -> Answer:
+        if asked.target in ("/elsewhere", "/nowhere"):
+            self.looks.append(asked.target)
+            there = asked.target == "/elsewhere"
+            return http(METRICS.encode(), 200, "text/plain") if there else http({"detail": "Not Found"}, 404)
+        until_s = time.monotonic() + 30 if asked.target == "/v1/messages" and asked.body != b"{}" else 0.0
+        while not self.looks and time.monotonic() < until_s:  # noqa: ASYNC110 - the list is of two threads
+            await asyncio.sleep(0.02)
+        return _open(asked)
 
 
 def test_metrics_elsewhere_are_read_while_a_job_runs_and_named_again_when_it_is_resumed(cortex, monkeypatch) -> None:
     requests(Path("in.jsonl"), 3)
     monkeypatch.setenv("CORTEX_SERVER_KEY", KEY)
-    with served(_told) as server, served(_told) as metrics:
+    told = _Told()
+    with served(told) as server, served(told) as metrics:
         done = cortex(*JOB, "--base-url", server.url, "--metrics-from", f"{metrics.url}/elsewhere")
         assert (done.code, done.last["rows_succeeded"]) == (0, 3), done.err
         assert {asked.target for asked in metrics.asked} == {"/elsewhere"}
@@ -207,7 +213,8 @@ def test_metrics_elsewhere_are_read_while_a_job_runs_and_named_again_when_it_is_
 
 def test_metrics_in_a_job_file_and_in_python(cortex) -> None:
     requests(Path("in.jsonl"), 2)
-    with served(_told) as server:
+    told = _Told()
+    with served(told) as server:
         where = f"{server.url}/elsewhere"
         Path("job.toml").write_text(
             f'input = "in.jsonl"\noutput = "out.jsonl"\nbase-url = "{server.url}"\nmetrics-from = ["{where}"]\n'
@@ -216,6 +223,7 @@ def test_metrics_in_a_job_file_and_in_python(cortex) -> None:
         assert (done.code, done.last["rows_succeeded"]) == (0, 2), done.err
         assert "/elsewhere" in {asked.target for asked in server.asked}
         server.asked.clear()
+        told.looks.clear()
         given = {"model": "m", "base_url": server.url, "progress": False, "price": "input=0,output=0"}
         found = package.batch([{"t": "x"}], "Q {{t}}", metrics_from=where, **given)
         assert len(list(found.rows)) == 1
@@ -226,7 +234,8 @@ def test_metrics_in_a_job_file_and_in_python(cortex) -> None:
 
 def test_metrics_that_tell_no_queue_are_said_by_doctor_and_plan_and_end_no_job(cortex) -> None:
     requests(Path("in.jsonl"), 2)
-    with served(_told_but_nowhere) as server:
+    told = _Told()
+    with served(told) as server:
         given = ("--base-url", server.url, "--metrics-from", f"{server.url}/nowhere")
         shown = " ".join(cortex("doctor", *given).out.split())
         assert f"warning metrics {server.url}/nowhere answered 404: name the server's own metrics" in shown
@@ -236,8 +245,10 @@ def test_metrics_that_tell_no_queue_are_said_by_doctor_and_plan_and_end_no_job(c
         assert f"ok metrics {server.url}/elsewhere: 3 requests worked on, 1 waiting" in shown
         shown = cortex("plan", "in.jsonl", *given).out
         assert f"--metrics-from {server.url}/nowhere answered 404: name the server's own metrics" in shown
+        told.looks.clear()
         done = cortex(*JOB, *given)
     assert (done.code, done.last["rows_succeeded"], done.last["failures"]) == (0, 2, {}), done.err
+    assert set(told.looks) == {"/nowhere"}
 
 
 def test_metrics_that_cannot_be_used_are_refused(cortex, monkeypatch) -> None:
