@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.history.catalog import last_state
+from actors.journal.journal import StateFolder
 from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +93,8 @@ def cortex(
 
     def run(*arguments: object) -> Done:
         capfdbinary.readouterr()
+        if arguments[:1] == ("doctor",):  # one of its checks imports Ray, for which a busy machine needs longer
+            monkeypatch.setattr("actors.cli.admin.doctor.LIMIT_S", PATIENCE_S)
         code = enter([str(each) for each in arguments])
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
@@ -133,6 +138,26 @@ def until(true: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     while not true():
         assert time.monotonic() < end_s, "it never came so far"
         time.sleep(0.02)
+
+
+HANGING = ("--sim", "hang=0.4", "--sim", "latency_ms=1")
+
+
+def rows_that_hang(run: Callable[..., Done], output: object, *command: object) -> Done:
+    """Run the job ``mine``, in which only rows that hang fail, by their timeout.
+
+    A machine that stands still for a moment has others fail too; their replies come late, and are paid. The job is then
+    begun anew with four times the timeout.
+    """
+    state = Path(os.environ["CORTEX_STATE"])
+    for timeout_s in (0.5, 2.0, 8.0, 32.0):
+        done = run(*command, *HANGING, "--goal-timeout", f"{timeout_s}s")
+        k = last_state(StateFolder(str(state)), "mine")
+        if k.tally.succeeded == k.ledger.paid_calls > 1:
+            return done
+        shutil.rmtree(state)
+        Path(str(output)).unlink(missing_ok=True)
+    raise AssertionError(f"calls that do not hang are not answered within {timeout_s} s")
 
 
 def request(key: str, text: str = "Answer with one of: bug, praise.\n\nIt crashes.", **params: Any) -> str:

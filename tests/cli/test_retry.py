@@ -11,11 +11,10 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
-from tests.cli.cli_runner import each_once, keys, kinds, requests, started, until
+from tests.cli.cli_runner import HANGING, each_once, keys, kinds, requests, rows_that_hang, started, until
 
 COUNT = 24
-FAILING = ("--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.5s")
-"""Time enough for what does not hang, though the process stands still for a moment."""
+FAILING = (*HANGING, "--goal-timeout", "0.5s")
 WELL = ("--sim", "hang=0", "--goal-timeout", "none")
 
 
@@ -27,7 +26,7 @@ def _failed(cortex, *more: object, output: object = "out.jsonl") -> int:
     """A job of which some rows failed; how many."""
     requests(Path("in.jsonl"), COUNT)
     command = ("batch", "in.jsonl", "-o", output, "--job", "mine", "--model", "sim", "--price", "input=1,output=1")
-    done = cortex(*command, *FAILING, *more)
+    done = rows_that_hang(cortex, output, *command, *more)
     assert done.code == 1, done
     assert done.said()[-1] == "to ask the failed rows again: cortex retry mine"
     failed = _state().tally.failed

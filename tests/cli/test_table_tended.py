@@ -15,11 +15,12 @@ from actors.history.annotated_turns import readings
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.report.aggregate import fold
-from tests.cli.cli_runner import requests, started, until
+from tests.cli.cli_runner import HANGING, requests, rows_that_hang, started, until
 from tests.cli.table_files import ASK, table
 
 SIM = ("--model", "sim", "--sim", "latency_ms=1")
-FAILING = (*SIM, "--sim", "hang=0.4", "--goal-timeout", "0.5s")
+FAILING = (*HANGING, "--goal-timeout", "0.5s")
+MODEL = ("--model", "sim")
 WELL = ("--sim", "hang=0", "--goal-timeout", "none")
 COUNT = 24
 SCHEMA = {
@@ -47,7 +48,7 @@ def _holding(words: bytes) -> list[str]:
 def test_failed_rows_of_a_table_are_asked_again_into_the_same_table(cortex: Any, more: tuple[str, ...]) -> None:
     table(Path("t.csv"), COUNT)
     command = ("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine")
-    assert cortex(*command, *FAILING, *more).code == 1
+    assert rows_that_hang(cortex, "a.csv", *command, *MODEL, *more).code == 1
     before = last_state(_folder(), "mine")
     failed = before.tally.failed
     assert 0 < failed < COUNT and sum(bool(row["error"]) for row in _records("a.csv")) == failed
@@ -63,14 +64,15 @@ def test_failed_rows_of_a_table_are_asked_again_into_the_same_table(cortex: Any,
         assert [row["ticket_id"] for row in rows] == [f"t{i}" for i in range(COUNT)]
     assert not [*Path().glob(".a.csv*")]
     table_then = Path("a.csv").read_bytes()
-    assert "is already complete" in cortex(*command, *FAILING, *more).said()[0]
+    assert "is already complete" in cortex(*command, *MODEL, *FAILING, *more).said()[0]
     assert Path("a.csv").read_bytes() == table_then
 
 
 def test_rows_asked_again_with_a_longer_reply_stay_what_they_were(cortex: Any) -> None:
     """A row of a table is no request: what is asked otherwise now is no column of it."""
     table(Path("t.csv"), COUNT)
-    assert cortex("batch", "t.csv", *ASK, "-o", "a.jsonl", "--job", "mine", "--with-input", *FAILING).code == 1
+    command = ("batch", "t.csv", *ASK, "-o", "a.jsonl", "--job", "mine", "--with-input", *MODEL)
+    assert rows_that_hang(cortex, "a.jsonl", *command).code == 1
     done = cortex("retry", "mine", "--max-output-tokens", 50, *WELL)
     assert done.code == 0, done
     lines = [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()]
@@ -80,7 +82,8 @@ def test_rows_asked_again_with_a_longer_reply_stay_what_they_were(cortex: Any) -
 @pytest.mark.parametrize("more", [(), ("--ordered",)])
 def test_killed_in_the_middle_the_retry_of_a_table_is_resumed_without_its_input(cortex: Any, more: Any) -> None:
     table(Path("t.csv"), COUNT)
-    assert cortex("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *FAILING, *more).code == 1
+    command = ("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *MODEL, *more)
+    assert rows_that_hang(cortex, "a.csv", *command).code == 1
     failed, before = last_state(_folder(), "mine").tally.failed, Path("a.csv").read_bytes()
     slow = (*WELL, "--sim", "latency_ms=1000", "--sim", "latency_spread=0", "--concurrency", "1")
     with started("retry", "mine", *slow) as child:
@@ -113,7 +116,7 @@ def test_answers_that_did_not_fit_are_asked_for_anew(cortex: Any) -> None:
 
 def test_a_table_that_somebody_edited_is_not_written_over_by_retry(cortex: Any) -> None:
     table(Path("t.csv"), COUNT)
-    assert cortex("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *FAILING).code == 1
+    assert rows_that_hang(cortex, "a.csv", "batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *MODEL).code == 1
     edited = Path("a.csv").read_bytes().replace(b"answer", b"answer,mine", 1)
     Path("a.csv").write_bytes(edited)
     cortex("retry", "mine", *WELL).refused("a.csv is not as job mine left it")
@@ -142,7 +145,7 @@ def test_without_text_a_table_is_whole_and_stays_where_it_cannot_be_made_again(
 
 def test_a_table_that_was_killed_goes_with_its_job(cortex: Any) -> None:
     """Also the rows that stand beside, and the traces."""
-    table(Path("t.csv"), COUNT)
+    table(Path("t.csv"), 300)  # for half a minute, so that the kill is not too late
     slow = ("--sim", "latency_ms=200", "--concurrency", 2)
     command = ("batch", "t.csv", *ASK, "-o", "a.csv", "--model", "sim", *slow)
     for job, output in (("one", "a.csv"), ("two", "memory://bucket/b.csv")):
@@ -247,7 +250,7 @@ def test_what_looks_at_a_table_without_text_says_so(cortex: Any) -> None:
 def test_what_looks_at_a_job_knows_what_was_asked_again(cortex: Any, given: tuple[str, ...]) -> None:
     table(Path("t.csv"), COUNT)
     requests(Path("t.jsonl"), COUNT)
-    assert cortex(*given, "--job", "mine", *FAILING).code == 1
+    assert rows_that_hang(cortex, given[-1], *given, "--job", "mine", *MODEL).code == 1
     failed = last_state(_folder(), "mine").tally.failed
     found = json.loads(cortex("inspect", "mine", "--failed", "--json").out.splitlines()[0])
     row, goal = found["row"], found["goal"]
