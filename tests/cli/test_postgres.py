@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,11 @@ import pytest
 import actors.journal.postgres as postgres_package
 from actors.driver.driver import Driver
 from actors.journal.postgres import connection
+from actors.journal.postgres import folder as postgres_folder
 from actors.journal.postgres.connection import close_idle
 from actors.ports.runtime import ClusterError
 from tests.cli.cli_runner import Done, requests
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres_server import Server
 
 PASSWORD = "correct horse battery"
@@ -224,10 +227,25 @@ def test_a_command_that_a_locked_table_lets_wait_says_so_once(
     assert cortex("batch", requests(tmp_path / "in.jsonl", 1), "-o", "r.jsonl", "--model", "sim", "--state", database, "--job", "j").code == 0
     close_idle()
     monkeypatch.setattr(connection, "SLOW_S", 0.05)
+    said = threading.Event()
+
+    def tell_slow(tell: Callable[[str], None]) -> None:
+        connection.tell_slow(lambda line: (tell(line), said.set())[0])
+
+    monkeypatch.setattr(postgres_folder, "tell_slow", tell_slow)
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE cortex_jobs IN ACCESS EXCLUSIVE MODE")
-        threading.Timer(0.5, other.rollback).start()
+
+
+        def release() -> None:
+            said.wait(PATIENCE_S)
+            time.sleep(0.2)  # for as long as four times that it may say so once
+            other.rollback()
+
+        releasing = threading.Thread(target=release)
+        releasing.start()
         done = cortex("status", "j", "--state", database)
+        releasing.join()
     assert done.code == 0 and "complete" in done.out
     told = [line for line in done.err.splitlines() if "has not answered for" in line]
     assert len(told) == 1 and database in told[0] and "it may be frozen, its tables locked (pg_locks)" in told[0]
