@@ -20,6 +20,7 @@ from actors.driver.control_note import waits
 from actors.journal.journal import StateFolder
 from cortex.state import events
 from tests.cli.cli_runner import ended, environment, keys, kinds, requests, started, until
+from tests.support.patience import PATIENCE_S
 
 
 def _stopped(cortex) -> None:
@@ -137,14 +138,14 @@ def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider
         def batches() -> list[dict]:
             headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
             asked = urllib.request.Request(f"{url}/v1/messages/batches", headers=headers)
-            with urllib.request.urlopen(asked, timeout=5) as got:
+            with urllib.request.urlopen(asked, timeout=PATIENCE_S) as got:
                 return json.loads(got.read())["data"]
 
         facts = environment(ANTHROPIC_API_KEY=key, ANTHROPIC_BASE_URL=url)
         with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--via", "batches", env=facts) as child:
-            until(lambda: bool(batches()) and bool(cortex("status", "mine", "--json").last["batches"]), 60.0)
+            until(lambda: bool(batches()) and bool(cortex("status", "mine", "--json").last["batches"]))
             child.send_signal(signal.SIGTERM)
-            assert ended(child, 60.0).code == 143
+            assert ended(child).code == 143
         (there,) = batches()
         assert there["cancel_initiated_at"] is None, "a drained job takes it up again"
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)

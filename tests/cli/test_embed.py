@@ -80,7 +80,7 @@ def test_a_job_that_is_killed_loses_the_requests_in_flight_alone(cortex: Any) ->
         command = ("embed", "t.csv", "--id", "id", "-o", "v.parquet", "--job", "mine", "--model", "e", "--base-url", url,
                    "--rows-per-request", 4, "--concurrency", 4)  # fmt: skip
         with started(*command, env=environment()) as child:
-            until(lambda: stats(url)["complete_answers"] >= 30, timeout_s=60)
+            until(lambda: stats(url)["complete_answers"] >= 30)
             child.kill()
             child.wait()
         done = cortex(*command, "--json")

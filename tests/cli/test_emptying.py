@@ -149,7 +149,7 @@ def test_only_a_channel_that_is_known_to_be_gone_has_let_its_job_go(cortex, ther
 
 
 def test_a_node_is_waited_for_until_it_is_empty(cortex, there):
-    done = cortex("drain", "--node", "here", "--within", "5s")
+    done = cortex("drain", "--node", "here", "--within", "100s")
     assert (done.code, done.said()) == (0, ["node n1 is empty, and gets no more work"])
     assert there.told[1] == ("cortex", "drain", getpass.getuser(), "n1")
     there.stuck, there.told[:] = {"branch:0"}, []

@@ -23,6 +23,7 @@ from actors.maintenance.offline_edits import amend
 from cortex.state import events
 from tests.cli.cli_runner import Done, environment, requests, started, until
 from tests.cli.table_files import ASK, SIM, table
+from tests.support.patience import PATIENCE_S
 
 Cortex = Callable[..., Done]
 
@@ -255,7 +256,7 @@ def test_a_changed_program_keeps_the_rows(cortex: Cortex) -> None:
     Path("f.py").write_text(source.format("Now label"))
     child = started(*given)
     with child as process:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2 and "would be overwritten" in err
     assert content("o.jsonl") == before
 

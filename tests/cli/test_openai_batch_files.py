@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.cli_runner import Done, each_once, environment, started, until
 from tests.cli.test_chat_completions import simulated, stats
+from tests.support.patience import PATIENCE_S
 
 KEY = "sk-made-up-of-openai-0123"
 TEXT = "Answer with one of: bug, praise.\n\nIt crashes {} times."
@@ -146,7 +147,7 @@ def test_into_a_table_and_from_standard_input(run, server):
     assert answers == [(f"r{at}", True, "") for at in range(3)]
     given = Path("in.jsonl").read_text()
     with started("batch", "-", "-o", "-", "--model", "sim", "--ordered", stdin=subprocess.PIPE) as child:
-        out, err = child.communicate(given, timeout=60)
+        out, err = child.communicate(given, timeout=PATIENCE_S)
     assert child.returncode == 0, err
     assert [json.loads(each)["custom_id"] for each in out.splitlines()] == ["r0", "r1", "r2"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from actors.cli.options.atomic_write import check_free, whole
 from actors.common.errors import CommandError
+from tests.support.patience import PATIENCE_S
 
 
 def test_a_pipe_or_device_is_written_to_and_stays_what_it_is(tmp_path):
@@ -22,7 +23,7 @@ def test_a_pipe_or_device_is_written_to_and_stays_what_it_is(tmp_path):
     check_free(str(pipe), overwrite=False)
     with whole(str(pipe)) as path:
         path.write_bytes(b"all of it")
-    reader.join(10.0)
+    reader.join(PATIENCE_S)
     assert read == [b"all of it"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 

@@ -17,6 +17,7 @@ from tests.cli.cli_runner import requests, started
 from tests.cli.table_files import table
 from tests.support import warm_cli
 from tests.support.doc_pages import Block, anchors, blocks, like, links, pages, run
+from tests.support.patience import PATIENCE_S
 
 PAGES = pages()
 BLOCKS = {page: blocks(page, text) for page, text in PAGES.items()}
@@ -89,7 +90,7 @@ def test_a_page_runs(page: str, shell: dict[str, str], tmp_path: Path) -> None:
     before = (
         [block for block in BLOCKS["docs/tutorial.md"] if block.heading == "A table"] if TABLE in PAGES[page] else []
     )
-    wrong = run([*before, *BLOCKS[page]], here, outputs, shell, timeout_s=60, alone=page == ALONE)
+    wrong = run([*before, *BLOCKS[page]], here, outputs, shell, timeout_s=PATIENCE_S, alone=page == ALONE)
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -152,7 +153,7 @@ def test_a_broken_page_is_found(text: str, words: str, shell: dict[str, str], tm
     here, outputs = tmp_path / "here", tmp_path / "outputs"
     here.mkdir()
     outputs.mkdir()
-    wrong = run(blocks("a.md", text), here, outputs, shell, timeout_s=30)
+    wrong = run(blocks("a.md", text), here, outputs, shell, timeout_s=PATIENCE_S)
     assert len(wrong) == 1
     assert words in wrong[0]
 

@@ -92,7 +92,7 @@ def _killed(*words: str) -> None:
     """Begin, and wait for its end by another's hand."""
     with started(*words, stdout=None, stderr=None) as child:
         Path("pid").write_text(str(child.pid))
-        until(lambda: child.poll() is not None, 60)
+        until(lambda: child.poll() is not None)
         assert child.returncode == -signal.SIGKILL
 
 
@@ -102,7 +102,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_folder_and_answer(cortex):
     for count in (2, 4, 6):
         words = command("--sim", "latency_ms=60") if count == 2 else ("resume", "mine", "--sim", "latency_ms=60")
         with started(*words) as child:
-            until(lambda count=count: calls() >= count, 60)
+            until(lambda count=count: calls() >= count)
             child.kill()
             child.wait()
     done = cortex("resume", "mine", "--sim", "latency_ms=0", "--json")

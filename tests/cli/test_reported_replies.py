@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.cli_runner import environment
 from tests.support.dictated_provider import DictatedProvider, dictated_provider
+from tests.support.patience import PATIENCE_S
 
 SHOWN = ("--prompt", "{{text}}", "--id", "id", "--ordered", "-o", "out.csv", "--job", "j")
 
@@ -131,7 +132,7 @@ def test_12_no_proxy(cortex: Any, provider: DictatedProvider, monkeypatch: pytes
 def test_03_python_without_a_standard_error(tmp_path: Path) -> None:
     script = "import cortex; open('d.txt', 'w').write(str(cortex.batch([{'t': 'x'}], 'Q {{t}}', model='sim').rows))"
     command = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
-    assert subprocess.run(command, cwd=tmp_path, env=environment(), timeout=60, check=False).returncode == 0
+    assert subprocess.run(command, cwd=tmp_path, env=environment(), timeout=PATIENCE_S, check=False).returncode == 0
     assert "'answer': 'Q x'" in (tmp_path / "d.txt").read_text()
 
 
@@ -159,8 +160,8 @@ FLAWS: dict[str, tuple[dict[str, Any], str]] = {
 def test_02_an_answer_with_a_flaw_beside_it_is_kept_and_paid_once(cortex: Any, provider: DictatedProvider, name: str) -> None:
     dictated, answer = FLAWS[name]
     _table({name: dictated})
-    command = ("batch", "in.csv", *SHOWN, *_model(provider), "--max-output-tokens", 20, "--max-cost", 1, "--deadline", "+20s")
-    done = cortex(*command, "--price-as", "claude-haiku-4-5", "--json")
+    command = ("batch", "in.csv", *SHOWN, *_model(provider), "--max-output-tokens", 20, "--max-cost", 1)
+    done = cortex(*command, "--deadline", "+100s", "--price-as", "claude-haiku-4-5", "--json")
     assert done.code == 0, done.err
     assert _rows()[name]["answer"] == answer
     assert len(provider.asked) == 1

@@ -20,6 +20,7 @@ from actors.journal.journal import StateFolder
 from actors.routing.routes import SetupError
 from tests.cli.cli_runner import Done, environment, started, until
 from tests.edge.support.scripted_http_server import MESSAGE, Asked, http, scripted
+from tests.support.patience import PATIENCE_S
 
 FLOWS = """
 import cortex
@@ -99,12 +100,12 @@ def serving() -> Iterator[Far]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
-    assert there.wait(10)
+    assert there.wait(PATIENCE_S)
     try:
         yield far
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(PATIENCE_S)
         loop.close()
 
 

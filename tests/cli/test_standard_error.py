@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_runner import environment
+from tests.support.patience import PATIENCE_S
 
 REDIRECTIONS = {"closed": "2>&-", "full": "2>/dev/full", "left by its reader": "2> >(exec true)"}
 READING = [["jobs"], ["status", "j"], ["report", "j", "-o", "j.html"], ["inspect", "j", "1"], ["results", "j"], ["costs"],
@@ -59,10 +60,10 @@ def test_a_terminal_that_is_not_utf_8_ends_no_command(rows: Path) -> None:
     for command in (["inspect", "j", "1"], ["status", "j"]):
         argv = [sys.executable, "-m", "actors.cli", *command]
         variables = environment(PYTHONIOENCODING="cp1252")
-        done = subprocess.run(argv, cwd=rows, env=variables, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(argv, cwd=rows, env=variables, capture_output=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done
     assert b"\\u65e5" in subprocess.run(
-        [sys.executable, "-m", "actors.cli", "inspect", "j", "1"], cwd=rows, capture_output=True, timeout=60,
+        [sys.executable, "-m", "actors.cli", "inspect", "j", "1"], cwd=rows, capture_output=True, timeout=PATIENCE_S,
         check=True, env=environment(PYTHONIOENCODING="cp1252"),
     ).stdout  # fmt: skip
 
@@ -70,7 +71,7 @@ def test_a_terminal_that_is_not_utf_8_ends_no_command(rows: Path) -> None:
 def test_no_file_of_a_job_takes_the_place_of_a_closed_standard_error(rows: Path) -> None:
     script = "import os; from actors.common.tolerant_stream import guard_standard_streams as guard; guard(); print(open('in.jsonl').fileno() > 2)"
     argv = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
-    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "True\n"
 
 
@@ -97,6 +98,6 @@ def test_standard_output_that_cannot_be_written(rows: Path) -> None:
 
 def test_an_argument_that_is_no_text_is_refused_in_one_line(rows: Path) -> None:
     argv = [sys.executable.encode(), b"-m", b"actors.cli", b"batch", b"in.jsonl", b"-o", b"caf\xe9.jsonl"]
-    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "argument 'caf\\udce9.jsonl' holds bytes that are no utf-8" in done.stderr

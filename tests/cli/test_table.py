@@ -20,6 +20,7 @@ import pytest
 from tests.cli.cli_runner import ended, environment, request, started
 from tests.cli.table_files import ASK, SIM, ids, table
 from tests.support.arrow_columns import same
+from tests.support.patience import PATIENCE_S
 
 SCHEMA = {
     "type": "object",
@@ -294,7 +295,7 @@ def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
                     child.kill()
                     kills += 1
                     continue
-            done = ended(child, 60)
+            done = ended(child, 2 * PATIENCE_S)
             break
     assert done.code == 0, done.err
     assert kills >= 2

@@ -22,6 +22,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import ReportedBucket
 from tests.cli.cli_runner import each_once, requests
 from tests.edge.support.scripted_http_server import Answer, Asked
+from tests.support.patience import PATIENCE_S
 from tests.support.toy_provider.client import ToyModel
 from tests.support.toy_provider.row import TOY
 from tests.support.toy_provider.server import KEY, answer, fault, serving
@@ -165,7 +166,7 @@ async def test_its_client_translates_both_ways_and_hears_limits_and_errors(monke
         spec = ConnectionSpec(endpoint=account.endpoint, provider="toy", credential=account.credential)
         model = make_model(encode(spec))
         assert isinstance(model, ToyModel)
-        reply = await model.call(BODY, output_tokens_max=8, timeout_s=5)
+        reply = await model.call(BODY, output_tokens_max=8, timeout_s=PATIENCE_S)
         assert isinstance(reply, Reply), reply
         assert (reply.text, reply.stop_reason, reply.usage) == ("bug", "end_turn", Usage(7, 1, 5))
         assert server.asked[0].json == {
@@ -179,7 +180,7 @@ async def test_its_client_translates_both_ways_and_hears_limits_and_errors(monke
         )
         assert await model.count_tokens(BODY) == 7
         server.script = lambda _: next(faults)
-        found = [await model.call(BODY, output_tokens_max=8, timeout_s=5) for _ in range(5)]
+        found = [await model.call(BODY, output_tokens_max=8, timeout_s=PATIENCE_S) for _ in range(5)]
         await model.close()
     assert [each.kind for each in found if isinstance(each, Failure)] == [
         FailureKind.THROTTLED, FailureKind.TOO_LARGE, FailureKind.BLOCKED, FailureKind.OVERLOADED, FailureKind.TRANSIENT,

@@ -94,7 +94,7 @@ def plain_port() -> Iterator[str]:
             with contextlib.suppress(OSError):
                 while True:
                     with listening.accept()[0] as client:
-                        client.recv(1)
+                        client.recv(65_536)  # all of it: a connection with unread bytes is closed by a reset
                         client.sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\nInvalid HTTP request received.")
 
         threading.Thread(target=serve, daemon=True).start()

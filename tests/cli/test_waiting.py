@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from policies.limits.pace import take
 from policies.limits.probing import ProbeMode, Probing
 from policies.limits.refill import Refill
 from tests.cli.cli_runner import environment, started
+from tests.support.ports import free_port
 
 OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")
 OTHER = Route(endpoint="http://gateway:8080", model="haiku")
@@ -156,9 +156,7 @@ def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line(
 
 @pytest.mark.long
 def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_is_one(tmp_path):
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     (tmp_path / "in.csv").write_text("text\n" + "".join(f"row {n}\n" for n in range(400)))
     words = ("batch", "in.csv", "-o", "o.csv", "--prompt", "{{text}}", "--model", "m", "--job", "j", "--base-url")
     lines: list[str] = []
