@@ -17,8 +17,8 @@ from actors.journal.journal import StateFolder
 from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
 ROWS = 400
-LATENCY_MS = 40_000
-"""So long that who is drained has something in flight for a while."""
+LATENCY_MS = 600_000
+"""So long that who is drained has something in flight until the job is cancelled, however long the commands take."""
 
 
 async def _said(commands: Commands, *words: str) -> str:
@@ -35,12 +35,13 @@ async def _told(commands: Commands, *words: str) -> dict[str, Any]:
 
 @pytest.mark.long
 async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, folder: Path) -> None:
-    provider = Provider(latency_ms=LATENCY_MS)
+    provider = Provider(latency_ms=LATENCY_MS, latency_spread=0.0)
     commands = Commands(folder, provider.url, address)
     write_rows(folder / "in.jsonl", ROWS, "n")
     me = who()
     try:
-        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "seen", "--concurrency", "20")
+        few = ("--concurrency", "20", "--timeout", "1h")
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "seen", *few)
         published = folder / "state" / "live" / "seen.json"
         end_s = time.monotonic() + PATIENCE_S
         while not published.exists() or len(json.loads(published.read_text())["cortex"].get("staff", ())) < 2:

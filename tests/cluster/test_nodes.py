@@ -21,6 +21,8 @@ from tests.cluster.cluster_processes import PATIENCE_S, Commands, Head, Provider
 from tests.support.otlp_collector import HttpCollector, attributes, well_formed
 
 ROWS = 1_200
+PERMITS = 20
+"""Of each of two jobs: no more of its calls are under way at any moment."""
 OTHER_HOST = "--node-ip-address=127.0.0.2"
 """To Ray, another machine: what is tied to one is not started again on the other."""
 KEPT = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": "50"}
@@ -29,6 +31,16 @@ KEPT = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "none", "OT
 async def _pid(runtime: Any, name: str) -> int:
     _, pid = await runtime.peer(name).ask("hello")
     return int(pid)
+
+
+async def _pid_once_there(runtime: Any, name: str) -> int:
+    """The same of an actor that was just started, and may be slow to answer."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await _pid(runtime, name)
+            except (PeerUnavailable, PeerGone):
+                await asyncio.sleep(0.1)
 
 
 async def _is_below(runtime: Any, name: str, node: int) -> bool:
@@ -57,14 +69,17 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
         for _ in range(20):
             await runtime.end_actor(name)
             await runtime.start_actor("branch", name)
-            if await _is_below(runtime, name, node):
+            if await _pid_once_there(runtime, name) in {pid for pid, _ in below(node)}:
                 return
     raise AssertionError(f"Ray never started {name} on the other node")
 
 
-def _told_by(collector: HttpCollector) -> set[str]:
-    """The branches whose attempts were told so far."""
-    return {str(attributes(span)["cortex.branch"]) for span in list(collector.spans) if span.name == "attempt"}
+def _told_enough(collector: HttpCollector) -> bool:
+    """Whether attempts of both branches were told, and as many rows as `_check_spans` expects of the node that dies."""
+    spans = list(collector.spans)
+    branches = {str(attributes(span)["cortex.branch"]) for span in spans if span.name == "attempt"}
+    rows = [span for span in spans if span.name.startswith("goal row")]
+    return branches == {"branch:0", "branch:1"} and len(rows) >= ROWS // 20
 
 
 def _check_spans(collector: HttpCollector, kept: Path, there: str) -> None:
@@ -89,7 +104,7 @@ def _check_spans(collector: HttpCollector, kept: Path, there: str) -> None:
 async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
     runtime: Any, head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider = Provider(latency_ms=150.0)
+    provider = Provider(latency_ms=5000.0)  # no job is through before both have begun
     commands = Commands(folder, provider.url, head.address)
     rows = write_rows(folder / "in.jsonl", ROWS, "n")
     others = write_rows(folder / "in-there.jsonl", ROWS, "t")
@@ -98,19 +113,21 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
             node = started.pid
             (node_id,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != _here()]
             await _moved(runtime, "branch:1", node, monkeypatch)
-            driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes")
-            there = commands.start("batch", "in-there.jsonl", "-o", "out-there.jsonl", "--job", "there", node=started)
+            few = ("--concurrency", str(PERMITS))
+            driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes", *few)
+            words = ("batch", "in-there.jsonl", "-o", "out-there.jsonl", "--job", "there", *few)
+            there = commands.start(*words, node=started)
             async with asyncio.timeout(PATIENCE_S):
-                for job in ("nodes", "there"):
-                    while (await _facts(runtime, job)).get("results", 0) < ROWS // 10:  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
-                while _told_by(collector) != {"branch:0", "branch:1"}:  # noqa: ASYNC110
+                for rows_done, latency_ms in ((1, 150.0), (ROWS // 10, 2000.0)):
+                    for job in ("nodes", "there"):
+                        while (await _facts(runtime, job)).get("results", 0) < rows_done:  # noqa: ASYNC110
+                            await asyncio.sleep(0.05)
+                    provider.set(latency_ms=latency_ms)  # at last: jobs that are through would need no other branch
+                while not _told_enough(collector):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            out = sum([(await _facts(runtime, job))["permits"] for job in ("nodes", "there")])
             for job, root in (("nodes", head.pid), ("there", node)):
                 channel = await _pid(runtime, f"channel:{job}")
                 assert channel in {pid for pid, _ in below(root)}, "it is where its disk is"
-            provider.set(latency_ms=2000.0)  # jobs that are through would need no branch in the place of the lost one
             for pid, _ in below(node):
                 os.kill(pid, signal.SIGKILL)
             text, _ = await asyncio.to_thread(there.communicate)
@@ -127,7 +144,7 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
             text, _ = await asyncio.to_thread(there.communicate)
             assert there.returncode == 0, text
             assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
-            assert provider.stats()["second_complete_answers_by_user"] <= out
+            assert provider.stats()["second_complete_answers_by_user"] <= 2 * PERMITS
             _check_spans(collector, folder / "state" / "traces" / "there.jsonl", node_id)
     finally:
         commands.close()
@@ -141,7 +158,8 @@ async def test_branches_take_the_nodes_of_a_ray_in_turns(runtime: Any, head: Hea
         try:
             for name in names:
                 await runtime.start_actor("branch", name)
-            there = [await _is_below(runtime, name, started.pid) for name in names]
+            pids = [await _pid_once_there(runtime, name) for name in names]
+            there = [pid in {each for each, _ in below(started.pid)} for pid in pids]
         finally:
             for name in names:
                 await runtime.end_actor(name)

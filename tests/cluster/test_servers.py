@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from tests.cluster.cluster_processes import PATIENCE_S, Commands, Head, Provider
 from tests.cluster.test_kills import names_in
 
 ROWS = 600
-SLOTS, LATENCY_MS, LATENCY_LAST_MS = 4, 1_000, 20
-"""Two such servers do the rows in 75 s, long enough for every command on a busy machine; at the end they are quick."""
+SLOTS, LATENCY_MS, LATENCY_MEANWHILE_MS, LATENCY_LAST_MS = 4, 1_000, 5_000, 20
+"""Two such servers do the rows in 75 s, and while a command starts in five times that: the job is not over before it,
+on any machine. At the end they are quick."""
 
 
 @pytest.fixture
@@ -39,6 +40,16 @@ def of(*chosen: Provider) -> tuple[str, ...]:
     return tuple(word for each in chosen for word in ("--base-url", each.url))
 
 
+@contextmanager
+def slower(servers: list[Provider]) -> Iterator[None]:
+    """Have few rows done meanwhile."""
+    for each in servers:
+        each.set(latency_ms=LATENCY_MEANWHILE_MS)
+    yield
+    for each in servers:
+        each.set(latency_ms=LATENCY_MS)
+
+
 @pytest.mark.long
 def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider], head: Head, folder: Path) -> None:
     """One is added and one taken out; the command is killed, and another one attaches; then one comes back and one dies."""
@@ -56,21 +67,25 @@ def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider],
 
         def done(*words: str) -> str:
             command = commands.start(*words)
-            said, _ = command.communicate(timeout=PATIENCE_S)
+            with slower(servers):
+                said, _ = command.communicate(timeout=PATIENCE_S)
             assert command.returncode == 0, said
             return said
 
         begun = commands.start("batch", str(folder / "in.jsonl"), "-o", str(out), "--job", "fleet", *of(one, two))
         until(lambda: results() >= 20, begun)
         assert "its work is shared by 2 servers from now on" in done("set", "fleet", *of(one, three))
-        until(lambda: answered(three) >= 8, begun)
+        until(lambda: answered(three) >= 8 and two.stats()["in_flight"] == 0, begun)
         left_out = answered(two)
         begun.kill()
         begun.communicate()
 
-        attached = commands.start("attach", "fleet")
         before = results()
-        until(lambda: results() >= before + 20, attached)  # results are written by a command alone
+        with slower(servers):
+            attached = commands.start("attach", "fleet")
+            until(lambda: results() > before, attached)  # results are written by a command alone
+        before = results()
+        until(lambda: results() >= before + 20, attached)
         assert answered(two) <= left_out + SLOTS, "it was taken out, and gets no more after the attach"
         done("set", "fleet", *of(three, two))
         until(lambda: answered(two) >= left_out + SLOTS + 8, attached)
@@ -80,5 +95,7 @@ def test_servers_come_and_go_before_and_after_an_attach(servers: list[Provider],
         said, _ = attached.communicate(timeout=PATIENCE_S)
         assert attached.returncode == 0, f"{said}\n{head.logs()}"
         assert "fleet: complete, 600 of 600 rows succeeded" in said
-        done("down")
+        ended = commands.start("down")
+        said, _ = ended.communicate(timeout=PATIENCE_S)
+        assert ended.returncode == 0, said
     assert Counter(names_in(out)) == Counter(rows)

@@ -18,10 +18,12 @@ import pytest
 from actors.journal.journal import StateFolder, replies_in
 from actors.simulator.frontends.in_memory import SimulatedModel
 from tests.cli.cli_runner import ROOT, Done, cortex, each_once, environment, requests, started, until
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres_server import Server, binaries
 
 __all__ = ["cortex"]
-COUNT = 240
+COUNT = 1_200
+"""Rows of a job that takes 100 s: it is not over before it was saved three times."""
 SLOW = ("--sim", "latency_ms=500", "--concurrency", "6")
 FAST = ("--sim", "latency_ms=0")
 
@@ -115,14 +117,14 @@ def test_a_database_is_saved_by_its_own_tools(
     with started(*_command(first), *SLOW) as child:
         until(lambda: _lines() >= 18)
         dump = [found / "pg_dump", "--format=custom", "--file=cortex.dump", first]
-        subprocess.run(dump, env=env, check=True, timeout=60)
+        subprocess.run(dump, env=env, check=True, timeout=PATIENCE_S)
         more = _paid(first) + 6
         until(lambda: _paid(first) >= more)
         child.kill()
         child.wait()
     time.sleep(0.2)
     postgres.does("CREATE DATABASE second")
-    subprocess.run([found / "pg_restore", f"--dbname={second}", "cortex.dump"], env=env, check=True, timeout=60)
+    subprocess.run([found / "pg_restore", f"--dbname={second}", "cortex.dump"], env=env, check=True, timeout=PATIENCE_S)
     saved = _paid(second)
     assert 18 <= saved < _paid(first)
     Path("out.jsonl").unlink()

@@ -16,7 +16,17 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.cluster_processes import KEY, PATIENT, Head, Provider, environment, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import (
+    KEY,
+    PATIENCE_S,
+    PATIENT,
+    Head,
+    Provider,
+    environment,
+    names_in,
+    ray_head,
+    write_rows,
+)
 from tests.e2e import tools
 from tests.support.ports import free_port
 
@@ -41,6 +51,7 @@ def double(number):
 Triage.tools = {"double": double}
 """
 ANSWER = [[0, 3, 6], ["sky"]]
+LATENCY_MS = 300.0
 ELSEWHERE = """
 mount -t tmpfs none "$1" && cd "$1" && cp ../kept/* . && shift && exec "$@"
 """
@@ -49,8 +60,8 @@ ANOTHER_RELEASE = """
 import json, sys
 from ray._raylet import GcsClient
 client = GcsClient(address=sys.argv[1])
-told = json.loads(client.internal_kv_get(b"CLUSTER_METADATA", b"cluster", timeout=10))
-client.internal_kv_put(b"CLUSTER_METADATA", json.dumps(told | {"ray_version": sys.argv[2]}).encode(), True, b"cluster", timeout=10)
+told = json.loads(client.internal_kv_get(b"CLUSTER_METADATA", b"cluster", timeout=60))
+client.internal_kv_put(b"CLUSTER_METADATA", json.dumps(told | {"ray_version": sys.argv[2]}).encode(), True, b"cluster", timeout=60)
 print(told["ray_version"])
 """
 
@@ -71,7 +82,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
     folder = tmp_path_factory.mktemp("head")
     (folder / "key").write_text(KEY)
     (folder / "key").chmod(0o600)
-    provider = Provider(latency_ms=300.0, error=0)
+    provider = Provider(latency_ms=LATENCY_MS, error=0)
     dashboard, client, agent = free_port(), free_port(), free_port()
     bin_folder = folder / "bin"
     bin_folder.mkdir()
@@ -112,7 +123,7 @@ def cortex(folder: Path, *words: str, **environ: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def ended(started: subprocess.Popen[str], code: int = 0, timeout_s: float = 240.0) -> tuple[str, str]:
+def ended(started: subprocess.Popen[str], code: int = 0, timeout_s: float = PATIENCE_S) -> tuple[str, str]:
     out, text = started.communicate(timeout=timeout_s)
     assert started.returncode == code, (started.returncode, out, text)
     return out, text
@@ -138,12 +149,16 @@ def test_a_batch_over_http_needs_no_key_here_and_brings_its_results(there: There
 def test_an_interrupt_here_has_the_job_rest_there(there: There, tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "in.jsonl", 120, "rest")
     words = ("batch", "in.jsonl", "-o", "out.jsonl", "--cluster", there.http, "--job", "rest", "--concurrency", "2")
-    started = cortex(tmp_path, *words)
-    assert started.stderr is not None
-    while "rows" not in started.stderr.readline():
-        assert started.poll() is None
-    started.send_signal(signal.SIGINT)
-    _, text = ended(started, 130)
+    there.provider.set(latency_ms=3_000.0)  # three minutes of work: it is not over before it hears of the interrupt
+    try:
+        started = cortex(tmp_path, *words)
+        assert started.stderr is not None
+        while "rows" not in started.stderr.readline():
+            assert started.poll() is None
+        started.send_signal(signal.SIGINT)
+        _, text = ended(started, 130)
+    finally:
+        there.provider.set(latency_ms=LATENCY_MS)
     assert f"to go on: cortex resume rest --cluster {there.http}" in text
     assert 0 < len(names_in(tmp_path / "out.jsonl")) < len(rows), "what it came to is here"
     ended(cortex(tmp_path, "resume", "rest", "--cluster", there.http, "--concurrency", "60"))
@@ -194,7 +209,7 @@ def test_nodes_that_do_not_see_the_users_folder_get_its_code(there: There, tmp_p
             "actors.cli",
         ]
         return subprocess.run(
-            [*command, *words], env=environment(), capture_output=True, text=True, timeout=150, check=False
+            [*command, *words], env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )  # fmt: skip
 
     done = run(str(tmp_path / "state"))
@@ -211,7 +226,7 @@ def test_a_head_of_another_release_is_one_line_and_nothing_is_asked(there: There
     def make(release: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", ANOTHER_RELEASE, there.gcs, release], env=environment(), text=True, check=True,
-            capture_output=True, timeout=30,
+            capture_output=True, timeout=PATIENCE_S,
         )  # fmt: skip
         return done.stdout.strip()
 

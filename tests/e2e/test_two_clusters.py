@@ -20,15 +20,18 @@ from actors.journal.postgres.connection import close_idle
 from tests.cli.cli_runner import Done, cortex, each_once, ended, environment, requests, started
 from tests.cluster.cluster_processes import Head, names_in, ray_head
 from tests.e2e.tools import until
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["cortex"]
 MODEL = "claude-haiku-4-5"
+LATENCY_MS, LATENCY_FIRST_MS = 500, 5_000
+"""So long that calls overlap on a busy machine; and until both jobs have begun: else one would spend all alone."""
 
 
 @pytest.fixture
 def provider() -> Iterator[str]:
     """Its address. It counts what is asked of it, by whomever."""
-    with started("simulate", "--port", 0, "-s", "latency_ms=200", env=environment()) as server:
+    with started("simulate", "--port", 0, "-s", f"latency_ms={LATENCY_MS}", env=environment()) as server:
         assert server.stdout is not None
         yield server.stdout.readline().rpartition(" ")[2].strip()
 
@@ -39,8 +42,14 @@ def _stats(provider: str) -> dict[str, Any]:
         return found
 
 
-def _both(tmp_path: Path, provider: str, count: int, *more: object) -> list[Done]:
-    """A job of the same name in each of two state folders, at once."""
+def _set(provider: str, **settings: float) -> None:
+    urllib.request.urlopen(urllib.request.Request(f"{provider}/_sim/settings", json.dumps(settings).encode())).close()
+
+
+def _both(
+    tmp_path: Path, provider: str, count: int, *more: object, begun: Callable[[], None] = lambda: None
+) -> list[Done]:
+    """A job of the same name in each of two state folders, at once. ``begun`` is called beside them."""
     running = []
     for name in "ab":
         asked = requests(tmp_path / f"{name}.jsonl", count, MODEL)
@@ -49,7 +58,8 @@ def _both(tmp_path: Path, provider: str, count: int, *more: object) -> list[Done
         own = {"CORTEX_STATE": str(tmp_path / f"state-{name}"), "ANTHROPIC_API_KEY": "sk-test"}
         running.append(started(*command, env=environment(**own)))
     with running[0] as one, running[1] as other:
-        return [ended(each, 120.0) for each in (one, other)]
+        begun()
+        return [ended(each, 2 * PATIENCE_S) for each in (one, other)]
 
 
 @pytest.fixture
@@ -78,7 +88,13 @@ def test_a_budget_of_a_label_holds_across_both(
 ) -> None:
     price = ("--price", "input=1000,output=1000")
     assert cortex("budget", "team=search", "--max-cost-per-day", "1.5").code == 0
-    ended_so = _both(tmp_path, provider, 100, "--label", "team=search", "--concurrency", 5, *price)
+
+    def both_ask() -> None:
+        until(lambda: _stats(provider)["in_flight"] > 5, PATIENCE_S, "calls of both jobs")
+        _set(provider, latency_ms=LATENCY_MS)
+
+    _set(provider, latency_ms=LATENCY_FIRST_MS)
+    ended_so = _both(tmp_path, provider, 100, "--label", "team=search", "--concurrency", 5, *price, begun=both_ask)
     for done in ended_so:
         assert done.code == 3, done.err
         assert "the budget team=search of $1.50 a day has" in done.err
@@ -104,7 +120,7 @@ def _rows(path: Path) -> int:
 
 def _come(path: Path, rows: int, job: subprocess.Popen[str]) -> None:
     """Wait until so many results are there, of a job that goes on."""
-    until(lambda: _rows(path) >= rows or job.poll() is not None, 60, f"results at {path}")
+    until(lambda: _rows(path) >= rows or job.poll() is not None, PATIENCE_S, f"results at {path}")
     assert job.poll() is None, job.communicate()
 
 
@@ -117,6 +133,7 @@ def test_a_limit_holds_across_a_ray_whose_cortex_is_killed_and_another_cluster(
     assert cortex("limit", "haiku", "--concurrency", 6).code == 0
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     counts, running = {"ray": 450, "inline": 350}, {}
+    _set(provider, latency_ms=200)
     with ray_head() as head, ExitStack() as both:
         for name, count in counts.items():
             asked = requests(tmp_path / f"{name}.jsonl", count, MODEL)
@@ -130,10 +147,10 @@ def test_a_limit_holds_across_a_ray_whose_cortex_is_killed_and_another_cluster(
         _come(tmp_path / "inline.out", 5, running["inline"])
         (killed,) = _cortex_of(head)
         os.kill(killed, signal.SIGKILL)
-        until(lambda: bool(_cortex_of(head) - {killed}), 60, "a cortex that comes back", running["ray"])
+        until(lambda: bool(_cortex_of(head) - {killed}), PATIENCE_S, "a cortex that comes back", running["ray"])
         there = _rows(tmp_path / "ray.out")
         for name, each in running.items():
-            done = ended(each, 120.0)
+            done = ended(each)
             assert done.code == 0, (name, done.err)
         assert there < counts["ray"], "it had granted for the new one what it did after that"
     for name, count in counts.items():

@@ -19,7 +19,7 @@ from actors.journal.state_folder import STATE_DEFAULT
 from cortex.scheduler.state import LEASE_S
 from cortex.state.events import NODE_ENDED
 from tests.cli.cli_runner import Done, cortex, each_once, until
-from tests.cluster.cluster_processes import ray_head
+from tests.cluster.cluster_processes import PATIENCE_S, ray_head
 from tests.e2e import tools
 from tests.e2e.drills.ground import ground
 from tests.e2e.drills.incidents import like, named, says
@@ -29,8 +29,9 @@ __all__ = ["cortex"]
 pytestmark = pytest.mark.long
 ROWS = 600
 LOST, GONE = "head of the Ray lost", "head of the Ray lost, its command gone"
-TOLD_S = 60.0
-"""Seconds in which Ray's own port, which is told every ten seconds, must show what a process has begun to tell."""
+LATENCY_MS, LATENCY_LAST_MS = 1_000, 5
+"""Four calls at once do the rows in 150 s: the head is lost before they are done, on any machine. At last they are
+quick."""
 
 
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.release)], ids=["with its machine", "alone"])
@@ -43,7 +44,7 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
         pytest.skip(f"{tools.MISSING}ray[default] ({error.name}). `make e2e` installs it")
     port = free_port()
     metered, often = (f"--metrics-export-port={port}",), {"RAY_metrics_report_interval_ms": "2000"}
-    with ground(tmp_path, cortex, "latency_ms=250", "latency_spread=0") as place:
+    with ground(tmp_path, cortex, f"latency_ms={LATENCY_MS}", "latency_spread=0") as place:
         page = place.record.scrape(f"http://127.0.0.1:{port}/metrics", ray_io_cluster="c1", instance="head")
 
         def told(name: str) -> bool:
@@ -51,7 +52,8 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
 
         with ray_head(*metered, **often) as head:
             place.begin(ROWS, "--concurrency", 4, "--cluster", head.address, scraped=False)
-            tools.until(lambda: told("cortex_rows_expected") and told("cortex_ends_kept"), TOLD_S, "the job on Ray's port")
+            both = ("cortex_rows_expected", "cortex_ends_kept")
+            tools.until(lambda: all(map(told, both)), PATIENCE_S, "the job on Ray's port")
             place.quiet()
             place.caused()
             processes = [pid for pid, _ in below(head.pid)]
@@ -62,10 +64,10 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
             for pid in (place.job.pid, *processes) if not alone else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            code = place.over(120)
+            code = place.over()
             place.caused()
             place.named(lambda status: says(named(GONE), status))
-            tools.until(lambda: not told("cortex_"), TOLD_S, "nothing is told of the job any more")
+            tools.until(lambda: not told("cortex_"), PATIENCE_S, "nothing is told of the job any more")
             place.caused()
             place.drill(GONE)
             if alone:
@@ -75,11 +77,11 @@ def test_a_head_that_is_lost(tmp_path: Path, cortex: Callable[..., Done], promto
             jobs = cortex("jobs")
             assert "interrupted: its head is lost; resumable" in jobs.out
             assert like("…no Ray answers at …: 1 job rests, nothing is lost: cortex resume mine…", jobs.err)
-        place.provider(latency_ms=5)
+        place.provider(latency_ms=LATENCY_LAST_MS)
         with ray_head(*metered, **often) as again:
             done = cortex("resume", "mine", "--cluster", again.address, "--api-key-file", place.key_file)
             assert done.code == 0, done.err
-            tools.until(lambda: told("cortex_job_ended"), TOLD_S, "the end of the job on Ray's port")
+            tools.until(lambda: told("cortex_job_ended"), PATIENCE_S, "the end of the job on Ray's port")
             place.quiet(works=False)
         each_once(tmp_path / "out.jsonl", ROWS)
         place.seen(promtool)
