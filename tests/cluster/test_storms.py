@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.cluster_processes import PATIENCE_S, Commands, Provider, write_rows
 
-LATENCY_MS, AT_ONCE = 500.0, 20
+LATENCY_MS, AT_ONCE = 1_000.0, 20
+"""Twenty answers a second, which a busy machine makes as well as an idle one."""
 BEFORE_S, STORM_S, BACK_S, WINDOW_S = 10.0, 10.0, 30.0, 5.0
 REFUSED = {"throttled_bare": 1.0}
 """429 with neither a Retry-After nor rate-limit headers."""
@@ -37,7 +38,10 @@ async def _until(done: object, what: str, within_s: float = PATIENCE_S) -> None:
 async def test_the_earlier_rate_is_back_after_a_storm_and_a_second_job_has_its_part(
     where: str, request: pytest.FixtureRequest, folder: Path
 ) -> None:
-    """On a Ray both jobs have one pool; inline, the second one is in a process of its own."""
+    """On a Ray both jobs have one pool; inline, the second one is in a process of its own.
+
+    The rate is back within ``BACK_S``, or within five times what the first job took on this machine to begin, if that
+    is longer: meanwhile the process of the second one begins."""
     cluster = "inline" if where == "inline" else request.getfixturevalue("address")
     provider = Provider(latency_ms=LATENCY_MS, latency_spread=0.0)
     commands = Commands(folder, provider.url, cluster)
@@ -46,7 +50,10 @@ async def test_the_earlier_rate_is_back_after_a_storm_and_a_second_job_has_its_p
     write_rows(folder / "in.jsonl", 20_000, f"{where}-s")
     write_rows(folder / "beside.jsonl", 100, f"{where}-b")
     try:
+        started_s = time.monotonic()
         commands.start(*job)
+        await _until(lambda: provider.stats()["complete_answers"] > 0, "the job answers")
+        back_s = max(BACK_S, 5 * (time.monotonic() - started_s))
         await _until(lambda: provider.stats()["complete_answers"] > 3 * AT_ONCE, "the job answers")
         before = await _rate(provider, BEFORE_S)
         provider.set(faults=REFUSED)
@@ -57,7 +64,8 @@ async def test_the_earlier_rate_is_back_after_a_storm_and_a_second_job_has_its_p
         rates = []
         while not rates or rates[-1] < 0.9 * before:
             rates.append(await _rate(provider, WINDOW_S))
-            assert time.monotonic() - ended_s <= BACK_S + WINDOW_S, f"{before:.1f} a second before the storm, then {rates}"
+            took_s = time.monotonic() - ended_s
+            assert took_s <= back_s + WINDOW_S, f"{before:.1f} a second before the storm, then {rates}"
         text, _ = await asyncio.wait_for(asyncio.to_thread(second.communicate), PATIENCE_S)
         assert second.returncode == 0, text
         assert json.loads(text.splitlines()[-1])["rows_succeeded"] == 100

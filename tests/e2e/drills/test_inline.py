@@ -56,7 +56,7 @@ def test_a_provider_that_is_down_and_back(place: Ground, promtool: str) -> None:
     _logged(place, "job.waits", "warning")
     place.provider(faults={})
     before = place.done()
-    until(lambda: place.done() > before + 20, 40)
+    place.goes_on(before + 20, 40)
     until(lambda: "breaker" not in place.status().get("waits", ""))  # told once a second
     _logged(place, "job.goes_on", "info")
     place.judge(promtool)
@@ -69,7 +69,7 @@ def test_a_provider_that_hangs(place: Ground, promtool: str) -> None:
     place.drill("provider hangs")
     place.provider_begins()
     before = place.done()
-    until(lambda: place.done() > before + 20, 40)
+    place.goes_on(before + 20, 40)
     place.judge(promtool)
 
 
@@ -87,7 +87,7 @@ def test_a_storm_of_429_and_the_time_after_it(place: Ground, promtool: str) -> N
     place.drill("storm of 429 that names no wait", whole=stormed)
     place.provider(faults={})
     before = place.done()
-    until(lambda: place.done() > before + 100, 20)
+    place.goes_on(before + 100, 20)
     place.quiet(minutes=10)
     place.provider(faults={"throttled": 0.7}, throttled_retry_after_s=1)
     place.caused()
@@ -95,7 +95,7 @@ def test_a_storm_of_429_and_the_time_after_it(place: Ground, promtool: str) -> N
     _logged(place, "job.failures", "info")
     place.provider(faults={})
     before = place.done()
-    until(lambda: place.done() > before + 20, 20)
+    place.goes_on(before + 20, 20)
     place.judge(promtool)
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_rotated_while_the_job_waits_for_it(place: Ground, promtoo
     _logged(place, "job.blocked", "error")
     before = place.done()
     place.write_key("sk-ant-second")
-    until(lambda: place.done() > before + 8, 20)
+    place.goes_on(before + 8, 20)
     _logged(place, "job.unblocked", "info")
     place.judge(promtool)
 

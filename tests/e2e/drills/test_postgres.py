@@ -47,8 +47,9 @@ def _waits_and_goes_on(
     finally:
         back()
     before = place.done()
-    until(lambda: place.done() > before + 20, 30)
-    until(lambda: place.status()["state"].startswith("running"), 10)  # its hold on the job, a lock of the session, comes back
+    place.goes_on(before + 20, 30)
+    # Its hold on the job, a lock of the session, comes back.
+    until(lambda: place.status()["state"].startswith("running"))
     place.judge(promtool, minutes=4)  # for a minute the lag is that of the outage, which repeated for longer would be none
 
 
