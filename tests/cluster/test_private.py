@@ -78,10 +78,11 @@ async def look():
         pids.append(int((await runtime.peer(name).ask("hello"))[1]))
     names, found = listening(), []
     for pid in pids:
-        for each in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                if (link := os.readlink(each)).startswith("socket:["):
-                    found.append(names.get(link[8:-1]))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+            for each in list(Path(f"/proc/{pid}/fd").iterdir()):
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                    if (link := os.readlink(each)).startswith("socket:["):
+                        found.append(names.get(link[8:-1]))
     print(sum(each is not None for each in found) > 3, sorted({each for each in found if each}), flush=True)
     await runtime.close()
 
