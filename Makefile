@@ -53,13 +53,13 @@ test: $(VENV)/.installed-test-local
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus amtool=prometheus-alertmanager tmux=tmux
 	@.ci/apart $(VENV)-litellm $(PY) "litellm[proxy]>=1.108.7"
-	@LITELLM=$(VENV)-litellm $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" -o faulthandler_timeout=600 $(ARGS)
+	@LITELLM=$(VENV)-litellm $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(SLOWEST) -m "not release" -o faulthandler_timeout=1800 $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest -n 2 tests/cluster tests/cli tests/edge tests/simulation $(SLOWEST) -m "long and not release" -o faulthandler_timeout=1800 $(ARGS)
 
 release: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium buildah=buildah debootstrap=debootstrap
 	@.ci/apart $(VENV)-phoenix $(PY) "arize-phoenix>=20.26.1"
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=600 $(ARGS)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests tests/e2e $(SLOWEST) -m release -o faulthandler_timeout=1800 $(ARGS)
 	@$(PY) -m tests.simulation --soak $(SEEDS)
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos
 

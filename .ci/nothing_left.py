@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-GRACE_S = 20.0  # Ray's agents live up to 15 s after the driver that started them was killed
+GRACE_S = 90.0  # Ray's agents live up to 15 s after the driver that started them was killed; on a busy machine, longer
 MARK = "CORTEX_STARTED_BY"
 
 

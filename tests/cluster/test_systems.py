@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,11 @@ import cortex
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from tests.cluster.cluster_processes import KEY, Provider, environment
+from tests.cluster.cluster_processes import KEY, PATIENCE_S, Provider, environment
 from tests.support.program_cases import SYSTEMS, System
 
 LATENCY_MS = 150.0
 """So that there is a middle to be killed in."""
-WAIT_S = 90
 DRIVER = """
 import json, sys
 from pathlib import Path
@@ -74,7 +74,8 @@ def begun(folder: Path, address: str, url: str) -> subprocess.Popen[str]:
 async def killed(runtime: Any, system: System, driver: subprocess.Popen[str]) -> int:
     """Kill the channel of this program when it is in the middle; how many permits were out."""
     channel = runtime.peer(f"channel:{system.name}")
-    for _ in range(WAIT_S * 20):
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
         await asyncio.sleep(0.05)
         assert driver.poll() is None, (system.name, "the driver ended", driver.communicate()[0])
         try:
@@ -97,7 +98,7 @@ async def test_a_killed_channel_changes_no_answer(
     driver = begun(folder, address, provider.url)
     try:
         out = sum(await asyncio.gather(*(killed(runtime, system, driver) for system in SYSTEMS)))
-        text, _ = await asyncio.to_thread(driver.communicate, timeout=WAIT_S)
+        text, _ = await asyncio.to_thread(driver.communicate, timeout=PATIENCE_S)
     finally:
         driver.kill()
     assert driver.returncode == 0, text

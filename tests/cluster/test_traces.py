@@ -27,7 +27,7 @@ def provider() -> Iterator[Provider]:
     found.close()
 
 
-def until(done, what: str, within_s: float = 60.0) -> None:
+def until(done, what: str, within_s: float = PATIENCE_S) -> None:
     end_s = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < end_s, f"never: {what}"

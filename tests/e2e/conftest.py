@@ -39,7 +39,7 @@ def browser(chromium: str) -> Iterator[Any]:
     """A headless Chromium under Playwright (sync): ``page = browser.new_page()``. For modules without async tests."""
     sync_api = pytest.importorskip("playwright.sync_api", reason=f"{tools.MISSING}playwright. `make e2e` installs it")
     with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=tools.CHROMIUM, timeout=60_000)
+        launched = playwright.chromium.launch(executable_path=chromium, args=tools.CHROMIUM, timeout=180_000)
         yield launched
         launched.close()
 

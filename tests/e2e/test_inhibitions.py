@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from tests.e2e import tools
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.repository_rules import ROOT
 
 FILE = ROOT / "k8s" / "prometheus" / "cortex-inhibitions.yaml"
-STARTS_S = 30.0
-MUTES_S = 20.0
 
 
 def _config(folder: Path) -> Path:
@@ -48,7 +47,7 @@ def manager(alertmanager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         url = f"http://127.0.0.1:{port}/api/v2"
         try:
-            tools.until(lambda: _answers(url), STARTS_S, "Alertmanager", beside=process, log=folder / "log")
+            tools.until(lambda: _answers(url), PATIENCE_S, "Alertmanager", beside=process, log=folder / "log")
             yield url
         finally:
             process.terminate()
@@ -141,7 +140,7 @@ def test_one_cause_is_told_once(manager: str, cause: str) -> None:
         found = {_key(each["labels"]): bool(each["status"]["inhibitedBy"]) for each in tools.fetch(f"{manager}/alerts")}
         return {key: found.get(key) for key in expected} == expected
 
-    tools.until(seen, MUTES_S, f"those that are muted: {expected}")
+    tools.until(seen, PATIENCE_S, f"those that are muted: {expected}")
 
 
 def _apart(cause: str, labels: dict[str, str]) -> dict[str, str]:

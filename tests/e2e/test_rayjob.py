@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.cluster_processes import KEY, Head, Provider, environment, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import KEY, PATIENCE_S, Head, Provider, environment, names_in, ray_head, write_rows
 from tests.e2e import tools
 from tests.manifests.rendering import named
 from tests.manifests.rendering import rendered as folder_of
@@ -45,7 +45,7 @@ def bash(text: str, **environ: str) -> subprocess.Popen[str]:
 
 def rendered(job: Path, files: Path) -> dict[str, object]:
     command = [sys.executable, "-m", "actors.cli", "k8s", "render", str(job), "--files", str(files)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     return dict(yaml.safe_load(done.stdout)["spec"])
 
 
@@ -82,12 +82,12 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
         with ray_head(*dashboard, **pod) as head:
             address = f"http://127.0.0.1:{port}"
             stranger = bash(f"ray job list --address {address}", RAY_AUTH_MODE="disabled")
-            message, _ = stranger.communicate(timeout=120)
+            message, _ = stranger.communicate(timeout=PATIENCE_S)
             assert stranger.returncode != 0, f"nobody without the token is heard: {message}"
 
             submit = SUBMITTER.format(address=address, name=name, entrypoint=entrypoint)
             first = bash(submit, **TOKEN)
-            until_s = time.monotonic() + 120
+            until_s = time.monotonic() + PATIENCE_S
             while not (files / "out.jsonl").exists():
                 if first.poll() is not None and time.monotonic() < until_s:
                     refused = first.communicate()[0]
@@ -98,10 +98,10 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
                     pytest.fail(f"nothing is written: {first.communicate()[0]}")
                 time.sleep(0.1)
             second = bash(submit, **TOKEN)
-            lines = [each.communicate(timeout=240)[0] for each in (first, second)]
+            lines = [each.communicate(timeout=PATIENCE_S)[0] for each in (first, second)]
             assert [first.returncode, second.returncode] == [0, 0], lines
             assert all('"outcome":"complete"' in text for text in lines), "both have followed it to its end"
-            listed = bash(f"ray job list --address {address}", **TOKEN).communicate(timeout=120)[0]
+            listed = bash(f"ray job list --address {address}", **TOKEN).communicate(timeout=PATIENCE_S)[0]
             assert listed.count(f"submission_id='{name}'") == 1 and "SUCCEEDED" in listed, listed
 
             assert Counter(names_in(files / "out.jsonl")) == Counter(rows)
@@ -139,7 +139,7 @@ def test_what_k8s_schedules_runs_each_night_and_each_week(tmp_path):
         """What it printed; begun again as its Job does, three times at most."""
         for _ in range(4):
             begun = bash(command, **submitter)
-            text = begun.communicate(timeout=120)[0]
+            text = begun.communicate(timeout=PATIENCE_S)[0]
             if begun.returncode == 0:
                 return text
             assert "No available agent" in text, text  # the head's own is still starting
@@ -151,7 +151,7 @@ def test_what_k8s_schedules_runs_each_night_and_each_week(tmp_path):
         weekly = submitted(container("cortex-gc"))
         by_kuberay = SUBMITTER.format(address=address, name="labels-x1", entrypoint=nightly.replace(there, str(files)))
         assert f'"job":"labels-{now}"' in submitted(by_kuberay)
-        listed = bash(f"ray job list --address {address}", **submitter).communicate(timeout=120)[0]
+        listed = bash(f"ray job list --address {address}", **submitter).communicate(timeout=PATIENCE_S)[0]
     assert listed.count(f"submission_id='labels-{night}'") == 1 and listed.count("SUCCEEDED") >= 3, listed
     assert "0 jobs" in weekly or "nothing" in weekly, weekly
     for day in (night, now):

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 import cortex
 from tests.manifests.test_image import pinned
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import PACKAGES, ROOT, sources
 from tests.unit.repository.test_changelog import complaints
 
@@ -37,7 +38,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
         [*command, f"PY={sys.executable}", f"DIST={folder}"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -48,7 +49,7 @@ def home(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an environment ``venv`` that has the wheel, its dependencies and nothing else."""
     folder = tmp_path_factory.mktemp("user")
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "-q", "--python", sys.executable, "venv"], cwd=folder, check=True, timeout=60)
+    subprocess.run([*uv, "venv", "-q", "--python", sys.executable, "venv"], cwd=folder, check=True, timeout=PATIENCE_S)
     install = ["pip", "install", "-q", "--python", "venv/bin/python", f"{dist / NAME}-py3-none-any.whl"]
     done = subprocess.run([*uv, *install], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
@@ -123,7 +124,7 @@ def released(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
         "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
     }  # fmt: skip
     command = [str(checkout / ".ci" / "release_version"), version]
-    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_one_command_sets_the_version_everywhere_dates_the_changelog_and_tags(checkout):

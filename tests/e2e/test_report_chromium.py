@@ -19,6 +19,7 @@ from cortex.values.limits import Limits
 from tests.edge.report.test_aggregate import Nested, story_of_all_kinds
 from tests.edge.report.test_page import HOSTILE
 from tests.support.journal_builder import Book, row
+from tests.support.patience import PATIENCE_S
 
 pytest.importorskip("plotly")
 
@@ -92,6 +93,7 @@ def opened(browser: Any) -> Iterator[Any]:
     def go(path: Path, **more: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **more})
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_S * 1_000)
         context.set_offline(True)
         page = context.new_page()
         page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
@@ -102,7 +104,7 @@ def opened(browser: Any) -> Iterator[Any]:
             lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:", "blob:")) else None,
         )
         page.goto(path.as_uri())
-        page.wait_for_selector(READY, timeout=30_000)
+        page.wait_for_selector(READY)
         return page
 
     yield go

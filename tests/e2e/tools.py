@@ -115,5 +115,5 @@ def fetch(url: str, body: Any = None, timeout_s: float = 10.0) -> Any:
 
 def checked(command: Sequence[str]) -> None:
     """Run a command that has to end well; what it says is in the failure."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,14 +13,12 @@ import pytest
 
 from actors.cluster.orphan_cleanup import below
 from tests.cli.cli_runner import Done, cortex, until
-from tests.cluster.cluster_processes import another_node, ray_head
+from tests.cluster.cluster_processes import PATIENCE_S, another_node, ray_head
 from tests.e2e.drills.ground import ground
 
 __all__ = ["cortex"]
 pytestmark = pytest.mark.long
 POD = "cortex-branch-worker-x7k2p"
-AWAY_S = 40.0
-"""Seconds in which Ray, its health checks and the cortex find that a node is back, or gone."""
 
 
 def test_a_node_that_is_lost_and_back_and_then_told_to_end(
@@ -30,7 +28,7 @@ def test_a_node_that_is_lost_and_back_and_then_told_to_end(
     with ground(tmp_path, cortex, "latency_ms=250", "latency_spread=0") as place, ray_head() as head:
         place.begin(20_000, "--concurrency", 2, "--cluster", head.address)  # its cortex is on the head, which is alone
         with another_node(head, RAY_CLOUD_INSTANCE_ID=POD) as lost:
-            until(lambda: place.status().get("nodes", "") == "2 up", AWAY_S)
+            until(lambda: place.status().get("nodes", "") == "2 up", PATIENCE_S)
             place.quiet()
             place.caused()
             for pid, _ in below(lost.pid):
@@ -39,9 +37,9 @@ def test_a_node_that_is_lost_and_back_and_then_told_to_end(
         (seen,) = json.loads(cortex("top", "--once", "--json").out)["clusters"]
         assert [told["host"] for told in seen["lost"].values()] == [POD]
         with another_node(head, RAY_CLOUD_INSTANCE_ID=POD) as back:
-            until(lambda: place.status().get("nodes", "") == "2 up", AWAY_S)
+            until(lambda: place.status().get("nodes", "") == "2 up", PATIENCE_S)
             os.kill(back.pid, signal.SIGTERM)
-            until(lambda: "nodes" not in place.status(), AWAY_S)
+            until(lambda: "nodes" not in place.status(), PATIENCE_S)
         before = place.done()
         until(lambda: place.done() > before + 8)
         place.judge(promtool)

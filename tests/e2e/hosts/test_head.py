@@ -26,7 +26,7 @@ def test_a_job_goes_on_when_the_head_is_back(hosts: Ground) -> None:
     lost_s = time.monotonic()
     hosts.head.back()
     away_s = time.monotonic() - lost_s
-    driver.wait(120)
+    driver.wait(TOLD_S)
     if away_s > SILENT_S - 10 and driver.returncode == RESUMABLE:
         assert "does not answer" in ended(driver, code=RESUMABLE)
         driver = hosts.cortex(hosts.a, "resume", "head")
