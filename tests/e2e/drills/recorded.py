@@ -24,6 +24,7 @@ import yaml
 
 from k8s.boards.queries import metrics_in
 from tests.e2e import tools
+from tests.support.patience import PATIENCE_S
 from tests.support.repository_rules import ROOT
 
 RULES: Final = ROOT / "k8s" / "prometheus" / "cortex-rules.yaml"
@@ -201,9 +202,9 @@ class Recording:
         since = int((time.time() - self.began_s) / STEP_S)
         time.sleep(OVER_S)
         for each, count in before:  # the first may have begun before, and one alone has no pace
-            tools.until(lambda each=each, count=count: len(each.scrapes) > count + 2, TIMEOUT_S * 4, "scrapes")
+            tools.until(lambda each=each, count=count: len(each.scrapes) > count + 2, PATIENCE_S, "scrapes")
         if whole is not None:
-            tools.until(whole, TIMEOUT_S * 4, "a whole round")
+            tools.until(whole, PATIENCE_S, "a whole round")
             since = self.cause
         with contextlib.ExitStack() as none_under_way:
             for each in self.targets:
