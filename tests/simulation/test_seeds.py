@@ -120,8 +120,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     30064076: it missed that a child job has no staff while a cortex that was just started looks for a branch that hangs.
     40007021: it missed that a call is over whose outcome a branch holds, while its channel writes that turn.
     40069337: it counted what a cortex granted to an earlier incarnation, whose claim was late. 52002669: it let a run
-    leave whose predecessor had, by a late message. 55026706: it missed that a job may ask for the end of a child job for as
-    long as for any other answer, of a channel that has died.
+    leave whose predecessor had. 55026706: it missed that a job may ask a dead channel for the end of a child job.
     40035953, 40049719: it held a cortex to a pause that its predecessor had told nobody.
     40046527: it wanted a batch read as soon as a person had named it, if that had taken long.
     30062656: it counted calls of a channel that had begun anew in its process. 30064032: it took rows that failed at
