@@ -123,7 +123,8 @@ class Supervisor:
         except PeerGone:
             self._died(name, gone=True)
         except Exception:  # unavailable, too slow, or an error of the cluster
-            if await self._is_dead(name):
+            # Of a member that is being retired another process may have the name, which hangs: it is to be killed.
+            if ("retire", name) not in self._tasks and await self._is_dead(name):
                 self._died(name, gone=True)
             else:
                 self._post(protocol.PingUnanswered(self._runtime.monotonic_s(), name))

@@ -11,7 +11,7 @@ import pytest
 from actors.channel.leases.lease import PAUSE_S, RENEW_S
 from actors.ports.runtime import ClusterError, PeerUnavailable
 from actors.scheduler.actor import NODES_S, Cortex
-from actors.scheduler.supervisor import Supervisor
+from actors.scheduler.supervisor import PING_S, Supervisor
 from cortex.scheduler.protocol import (
     DrainMember,
     KillMember,
@@ -284,6 +284,32 @@ async def test_a_start_that_failed_and_is_ordered_again_at_once_is_tried_again()
     await asyncio.wait_for(up.wait(), PATIENCE_S)
     assert tries == ["branch:1"] * 3
     await supervisor.close()
+
+
+@pytest.mark.parametrize(("retiring", "event"), [(False, "MemberDied"), (True, "PingUnanswered")])
+def test_the_death_of_a_known_process_says_nothing_of_another_that_is_to_be_retired(retiring: bool, event: str) -> None:
+    """The cluster has started that one again, and it hangs: forgotten, it was waited for by a job without end."""
+
+    async def play() -> None:
+        seen: list[str] = []
+
+        class Replaced(Unruly):
+            def peer(self, name: str) -> Any:
+                return Mute()
+
+            async def is_dead(self, name: str, incarnation: str) -> bool:
+                return incarnation == "earlier"
+
+        supervisor = Supervisor(Replaced(), lambda each: seen.append(type(each).__name__))
+        supervisor.known["branch:0"] = "earlier"
+        if retiring:
+            supervisor.carry_out(RetireMember("branch:0"))
+        supervisor.carry_out(PingMember("branch:0"))
+        await asyncio.sleep(2 * PING_S)
+        assert seen == [event]
+        await supervisor.close()
+
+    virtually(play())
 
 
 class Ready:
