@@ -351,8 +351,9 @@ async def test_preemptions_are_told() -> None:
     async with running(slots=8, kv_tokens=1_000) as (server, _):
         batch = server.provider.batch
         assert batch is not None
-        for _ in range(2):
-            batch.batch.add(batch.now(), 499, 400, 0.01)
+        at_s = batch.now()
+        for _ in range(2):  # at one time: the second would wait for the first, once that has written three tokens
+            batch.batch.add(at_s, 499, 400, 0.01)
         while not batch.batch.preemptions:
             await asyncio.sleep(0.001)
             batch.now()
