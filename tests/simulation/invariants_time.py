@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actors.messaging.answer_bounds import ANSWER_S
+from actors.messaging.answer_bounds import LOOK_S as PROCESS_LOOK_S
 from cortex.state import commands, events
 from cortex.state.commands import LaunchChildJob
 from cortex.state.state import ENDED, State
@@ -29,6 +30,8 @@ HOME_S = 15.0
 DEAF_S = ANSWER_S + LOOK_S
 """Seconds that the driver of the simulation may stand still, at most: nobody answers its question to a channel that has
 died. That of users asks for results in a task of its own, and sends credentials to new branches meanwhile."""
+ANSWERED_S = ANSWER_S + PROCESS_LOOK_S
+"""Seconds until a channel learns that a process which it has asked about a batch has ended, at most."""
 CLOCK_S = 25.0
 """Seconds that a turn may be on disk later than it was taken, at most: its channel may stand still meanwhile."""
 _TIMED_OUT = b"deadline passed before it was met"
@@ -278,12 +281,15 @@ class TimeWatch(Observer):
         for name, record in self._watch.jobs.items():
             k, times = record.k, self._times[name]
             life = self._world.lives.get(f"channel:{name}")
-            hung = self._calls_below(name) and any(each.frozen for each in self._world.lives.values())
+            frozen, orders = any(each.frozen for each in self._world.lives.values()), k is not None and bool(k.submissions)
+            if frozen and orders:  # an order about a batch returns once its channel has looked after the process
+                times.excused_s = now_s + ANSWERED_S
+            hung = frozen and (orders or self._calls_below(name))
             hung |= self._child_hangs(name)
             if self._child_waits_for_staff(name):
                 hung, times.excused_s = True, now_s
             if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
-                times.alive_s = now_s  # calls of a hung branch return once it has been found and ended
+                times.alive_s = now_s  # what a hung branch has returns once it has been found and ended
                 continue
             limits, wall_s = k.terms.limits, self._epoch_s + now_s + life.node.wall_offset_s
             if now_s - times.alive_s < IN_TIME_S:
