@@ -168,7 +168,8 @@ class LeasesWatch(Observer):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
                 held.granted = []  # grants to the earlier incarnation are not accepted by this one
-        self._until_s[claims.job] = now_s + LEASE_S
+        if not self._had_ended(claims):
+            self._until_s[claims.job] = now_s + LEASE_S
         for claim in claims.claims:
             held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
             out = self._routes.get(claim.route)
@@ -184,6 +185,14 @@ class LeasesWatch(Observer):
                 held.granted = [one for one in held.granted if one[1] > claim.acknowledged]
             else:  # what an earlier cortex granted is held, or comes to nothing: see `_taken`
                 held.granted = [one for one in held.granted if one[0] == state.cortex]
+
+    def _had_ended(self, claims: Claims) -> bool:
+        """Return whether the end of this job was on disk when its claims arrived: they were sent before, and nothing is
+        used under them any more. Its channel may tell a new cortex so before any cortex knows that the job has left.
+        """
+        record = self._watch.jobs.get(spoken_for(claims.job))
+        k = record.k if record is not None else None
+        return k is not None and bool(k.outcome) and claims.epoch <= k.epoch
 
     def _total(self, pool: str, now_s: float) -> int:
         """Return the most permits of a pool that all jobs together may be using."""

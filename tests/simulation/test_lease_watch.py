@@ -56,6 +56,7 @@ class TwoCortexes:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.jobs: dict[str, Any] = {}
         self.watch = LeasesWatch(self, SimpleNamespace(loop=SimpleNamespace(time=lambda: 1.0), lives={}))  # type: ignore[arg-type]
         self.say = self.said.append
         self.channel = object()
@@ -122,3 +123,19 @@ def test_nor_does_an_earlier_one_than_the_one_that_is_awaited() -> None:
     both.sent(wanted=2)
     both.known(early)
     assert both.counted()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "epoch", "count"), [("", 1, 3), ("partial", 1, 0), ("", 2, 3), ("partial", 2, 0), ("partial", 0, 3)]
+)
+@pytest.mark.parametrize("name", ["j", "j~judge"])
+def test_a_claim_that_arrives_after_the_end_of_its_job_holds_nothing(
+    name: str, outcome: str, epoch: int, count: int
+) -> None:
+    """One of a later epoch than the end is of another run."""
+    both = TwoCortexes()
+    both.jobs = {"j": SimpleNamespace(k=SimpleNamespace(outcome=outcome, epoch=epoch))}
+    claims = msgspec.structs.replace(both.claims, job=name, claims=(Claim("m", "pool", 3, 3),))
+    state = SimpleNamespace(cortex="old", jobs={name: None})
+    both.watch._joined(state, ChannelJoined(1.0, claims), 1.0)  # type: ignore[arg-type]
+    assert both.watch._total("pool", 1.0) == count

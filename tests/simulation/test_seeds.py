@@ -29,7 +29,7 @@ FAILED_ONCE = [
     15034426, 15022933, 17002442, 30023378, 30029453, 30059717, 30062656, 30064032,
     30064076,
     40007021, 40035953, 40046527, 40049719, 40069337, 50004179, 50017927, 52002669,
-    55026039, 55026706, 56005082, 57001141,
+    55026039, 55026706, 56005082, 57001141, 62012722,
 ]  # fmt: skip
 """Seeds that failed once, and the reasons.
 
@@ -94,6 +94,7 @@ a channel that has died. 30029453: it took a grant on a slow disk for one that w
 40069337: it counted what a cortex granted to an earlier incarnation, whose claim was late. 52002669: it let a run
 leave whose predecessor had. 55026706: it missed that a job may ask a dead channel for the end of a child job.
 57001141: it allowed for calls that a hung branch has, and not for an order about a batch.
+62012722: it gave a job its lease back for a claim that was under way when the job ended.
 40035953, 40049719: it held a cortex to a pause that its predecessor had told nobody.
 40046527: it wanted a batch read as soon as a person had named it, if that had taken long.
 30062656: it counted calls of a channel that had begun anew in its process. 30064032: it took rows that failed at
