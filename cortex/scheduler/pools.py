@@ -17,9 +17,9 @@ from policies.failures.breaker import Breaker, BreakerState
 from policies.failures.failure import FailureKind
 from policies.failures.route_choice import choose
 from policies.limits import limit, tenancy
+from policies.limits.fair_share import ServerLoad, spread
 from policies.limits.learned import LearnedBound, learned
 from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSample
-from policies.limits.spread import ServerLoad, spread
 from policies.limits.told_queue import TOLD_S
 
 _THROTTLED = FailureKind.THROTTLED.value

@@ -12,8 +12,8 @@ https://github.com/sgl-project/sglang/blob/main/docs/router/router.md), llm-d, b
 They are asked one request at a time. A batch knows its next calls: while all servers are full, the server that becomes
 free is not chosen, but the call for it is. Here each free permit takes a call that its server holds the beginning of,
 before calls whose beginning no server holds, before calls that another, full server holds. Permits bound the load, and
-follow what each server can do (`policies.limits.spread`), so no server is busier than it would be otherwise, and none
-is left idle for the sake of a cache.
+follow what each server can do (`policies.limits.fair_share`), so no server is busier than it would be otherwise, and
+none is left idle for the sake of a cache.
 """
 
 from __future__ import annotations

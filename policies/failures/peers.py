@@ -23,7 +23,7 @@ def least_loaded(peers: Iterable[tuple[int, int, int]], tried: int = 0) -> int:
 
     `peers`: for each server the calls that may begin now, the calls in flight, and the permits. The one with the
     smallest part of its permits in use is chosen, the first of equals: the permits already follow its speed
-    (`policies.limits.spread`). `tried`: servers that failed the call, as bits by place; they are left out.
+    (`policies.limits.fair_share`). `tried`: servers that failed the call, as bits by place; they are left out.
     """
     best, least = -1, float("inf")
     for place, (free, in_flight, permits) in enumerate(peers):

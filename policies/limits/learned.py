@@ -9,7 +9,7 @@ import msgspec
 from policies.limits import probing as search
 from policies.limits import told_queue
 from policies.limits.limit import PoolLimit, tells_nothing
-from policies.limits.probing import ProbeMode
+from policies.limits.limit_policy import ProbeMode
 
 
 class LearnedFrom(StrEnum):

@@ -30,8 +30,8 @@ from msgspec import field
 from policies.limits import probing as search
 from policies.limits import queueing, refill, strays, told_queue
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
-from policies.limits.limit_policy import relieve, take_back
-from policies.limits.probing import PoolLoad, ProbeMode, Probing
+from policies.limits.limit_policy import PoolLoad, ProbeMode, inside, relieve, take_back
+from policies.limits.probing import Probing
 from policies.limits.queueing import Queueing, QuickAnswers
 from policies.limits.refill import ChargedSize, Refill
 from policies.limits.told_queue import ToldQueue
@@ -48,8 +48,6 @@ MOSTLY: Final = 0.5
 """Share of a call's charge beyond which it is mostly input: below it, pacing by input would correct too much."""
 USED: Final = 0.9
 """Share of a rate that must be in use for the rate to count as the binding bound."""
-FALLEN: Final = 0.5
-"""Share of the sustained rate below which the present one has fallen: a storm begins, or a silence is just over."""
 TICK_S: Final = 1e-6
 """Duration of an answer that came before the clock had moved on, in seconds: shorter than any."""
 STEP_MAX_S: Final = 2.0
@@ -243,9 +241,13 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         _take_readings(limit, at_s, sample.rate, binding)
     if probing.strays.climbs and search.ascend(policy, probing, limit.load, at_s):
         return False
-    if strays.check(policy, probing.strays, at_s):
-        search.restore(policy, probing, limit.load, limit.load.accepted_per_s)
-    if sample.throttled and _throttled(policy, limit, at_s, sample):
+    explained = sample.throttled > 0 and _explained(limit, at_s)
+    if probing.strays.cruises:
+        if explained:
+            strays.uncount(probing.strays, sample.throttled)
+        elif search.cruise(policy, probing, limit.load, at_s):
+            return False
+    if sample.throttled and _throttled(policy, limit, at_s, sample, explained):
         return False
     if probing.episode or at_s < limit.held_until_s:
         return False
@@ -360,20 +362,23 @@ def _take_back(limit: PoolLimit, at_s: float) -> None:
             limit.probing.concurrency, queue.growing = more, queue.relief.growing
 
 
-def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
-    """Hold until the time the provider named is over. All refusals within the hold are one episode.
-
-    Returns False if nothing is held, because so many refusals are tolerated.
-    """
-    probing = limit.probing
+def _explained(limit: PoolLimit, at_s: float) -> bool:
+    """Return True if headers explain a refusal."""
     explained = False
     for each, _ in limit.buckets():
         explained |= refill.explains(each, at_s)
+    return explained
+
+
+def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample, explained: bool) -> bool:
+    """Hold until the time the provider named is over. All refusals within the hold are one episode. Return True.
+
+    `explained`: whether headers explain them; then they are none of the search.
+    """
+    probing = limit.probing
     if not explained and not probing.episode:
         if limit.queue is not None and not limit.queue.left and probing.mode is ProbeMode.SLOW_START:
             return _leave_queue(policy, limit, at_s, sample)
-        if strays.tolerates(policy, probing.strays, sample.in_flight, _accepted_per_s(limit, sample.in_flight), at_s):
-            return False
         search.remember(policy, probing, limit.load, sample.in_flight, at_s)
         probing.episode = True
         probing.empty_at_s = at_s
@@ -382,15 +387,6 @@ def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: Usage
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)
     return True
-
-
-def _accepted_per_s(limit: PoolLimit, in_flight: int) -> float:
-    """Accepted calls per second, over the time of a call where that is longer than the memory (Little's law); 0 if
-    less than `FALLEN` of what is sustained: then no load is known to compare with."""
-    load = limit.load
-    if load.accepted_per_s < FALLEN * load.steady_per_s:
-        return 0.0
-    return in_flight / load.latency_s if load.latency_s > RATE_MEMORY_S else load.accepted_per_s
 
 
 def _leave_queue(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
@@ -415,7 +411,7 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
         elapsed_s *= policy.settled_s / policy.headroom_s
     number = _reported_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
     if number:  # the headers give the rate: no search is needed
-        enough = search.inside(policy, limit.load, number)
+        enough = inside(policy, limit.load, number)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
     slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency
@@ -491,10 +487,9 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     requests_per_s = _least(refill.rate(limit.requests, headroom), both_requests_per_s)
     concurrency = probing.concurrency * free
     if probing.mode is ProbeMode.RATE:
-        strayed = 1 - min(probing.strays.tolerated, 0.9) if not probing.strays.climbs else 1.0
         guess = max(search.pace(probing), search.floor(policy, probing))
-        requests_per_s = _least(requests_per_s, guess * free / strayed)
-        concurrency = search.inside(policy, limit.load, requests_per_s)
+        requests_per_s = _least(requests_per_s, guess * free)
+        concurrency = inside(policy, limit.load, requests_per_s)
         if probing.barren > 1 and not search.in_debt(policy, probing) and not probing.strays.climbs:
             # Call after a silence, at once: paced, it would come a second silence later.
             requests_per_s, concurrency = max(requests_per_s, 1 / policy.hold_s), 1.0
@@ -503,12 +498,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
         # rate.
         rush = 2 if probing.settled else policy.spare
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
-    if probing.strays.tolerated and probing.mode is not ProbeMode.RATE and limit.load.latency_s:
-        # A refused call ends in milliseconds: unpaced, one place too many refuses hundreds in a second.
-        served = policy.spare * concurrency / limit.load.latency_s
-        requests_per_s = _least(requests_per_s, served / (1 - min(probing.strays.tolerated, 0.9)))
     if probing.strays.checked:
-        concurrency = min(concurrency, probing.strays.checked)
         sent_per_s = policy.check_load * probing.strays.block_before
         requests_per_s = _least(requests_per_s, max(sent_per_s, policy.least_per_s))
     limit.capped = _capped(limit, caps, concurrency, requests_per_s)
@@ -585,6 +575,8 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     probing.bound_at_s += by_s
     probing.strays.block_at_s += by_s
     probing.strays.next_s += by_s
+    probing.strays.up_at_s += by_s
+    probing.strays.check_at_s += by_s
     probing.strays.ended_at_s += by_s
     probing.strays.fell_since_s += by_s
     limit.load.from_s += by_s

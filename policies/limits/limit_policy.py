@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -113,9 +114,6 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Share of a climb's calls, or of a block's, whose refusal ends the climb, whatever was refused before."""
     mostly_calls: int = 16
     """Calls from which that share counts: of half the calls refused it is reached by chance once in 100."""
-    tolerant: float = 0.9
-    """Share of the rate that a new pool begins with, below which a rate that was found while refusals are tolerated is
-    tried again: it may be one of them."""
     least_per_s: float = 0.1
     """Lowest first estimate of a limit that a climb has met, in requests per second."""
     guess_max_s: float = 20.0
@@ -135,12 +133,39 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     when it is sent alone; the quarter is the error (1/√n, Poisson) of a rate counted from 16 calls."""
     check_ratio: float = 8.0
     """Factor by which a limit refuses fewer calls in a check than the tolerated share, at least."""
-    check_odds: float = 100.0
-    """Odds at which a check decides."""
+    check_odds: float = 1_000.0
+    """Odds at which checks decide for a limit."""
+    seen_few: int = 300
+    """Calls from which a small share is known well enough to believe that it is small."""
+    refused_few: int = 20
+    """Refusals up to which a share is known so little that it is checked twice as often: their error is a fifth."""
     seen_max: int = 1_000
     """Upper bound of the calls that count for the tolerated share: it may change."""
     check_every: int = 20
     """Multiple of a check's calls that are sent between two checks, and of its time that passes."""
+    check_max_s: float = 40.0
+    """Seconds of a check at most."""
+    cruise_gain: float = 1.25
+    """Factor by which the level of a cruise is raised for a block to see whether more is accepted, once it has met a
+    limit. As in BBR (draft-ietf-ccwg-bbr)."""
+    cruise_most: float = 0.8
+    """Share of refusals above which none is tolerated: what is left is little, and it is hardly told from a limit."""
+    cruise_least_per_s: float = 0.5
+    """Accepted calls per second below which there is no cruise: too few calls tell anything."""
+    cruise_excess: float = 0.06
+    """Share of the calls that a limit may refuse in a cruise."""
+    cruise_odds: float = 100.0
+    """Odds at which a lower level tells a limit from refusals that no load causes."""
+    cruise_rest_s: float = 2.0
+    """Seconds between two such blocks at least."""
+    cruise_rest_max_s: float = 60.0
+    """Seconds between two such blocks at most."""
+    cruise_calls_a_refusal: int = 25
+    """Calls between two such blocks for each refusal that the last one caused."""
+    cruise_calls: int = 200
+    """Calls after which the refusals of a cruise are counted anew."""
+    cruise_settles_s: float = 4.0
+    """Seconds at most until a check begins to count."""
     reserve_s: float = 60.0
     """Seconds of its refill that a token bucket holds at most: limits are named by the minute."""
     proof_s: float = 1.0
@@ -177,6 +202,27 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
+class ProbeMode(StrEnum):
+    """Hypothesis about what the provider refuses."""
+
+    SLOW_START = "slow start"
+    """Nothing was refused yet, or an earlier limit is gone."""
+    CONCURRENCY = "concurrency"
+    """A limit on calls in flight."""
+    RATE = "rate"
+    """A limit on calls, or tokens, per time."""
+
+
+class FoundLimit(msgspec.Struct, frozen=True, array_like=True):
+    """Limit that held while nothing else was refused."""
+
+    mode: ProbeMode
+    amount: float
+    """Concurrency, or requests per second; in slow start, the calls in flight that were reached."""
+    tried: int = 0
+    """Number of times that it was tried again, after refusals that may have been a limit."""
+
+
 class PoolLoad(msgspec.Struct, array_like=True):
     """Use and health of the pool, as fading means."""
 
@@ -204,6 +250,15 @@ class PoolLoad(msgspec.Struct, array_like=True):
         if not self.bad:
             return 1.0
         return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))
+
+
+def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
+    """Return permits with which concurrency does not bind at the rate `per_s`.
+
+    Little's law, N = rate · time, times `policy.spare`, plus three standard deviations of a Poisson number.
+    """
+    mean = per_s * (load.latency_s + policy.overhead_s)
+    return policy.spare * mean + 3 * math.sqrt(mean) + 2
 
 
 LATE_LEAST: Final = 0.07

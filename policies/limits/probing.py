@@ -35,8 +35,8 @@ the calls in flight divided by the time that paying for them took; afterwards th
 count. A few calls in flight are no debt: then one call follows each silence.
 
 **Strays and storms** are refusals that do not depend on what is sent (`strays`). They say nothing about the limit that
-had been found before (`FoundLimit`), so it holds again after them, without a search. After a storm that came before
-anything was known, in which nothing was accepted, the search begins anew, once.
+had been found before (`FoundLimit`): it holds again after them. After a storm that came before anything was known, in
+which nothing was accepted, the search begins anew, once.
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
 refusal of the last one: 1 %, once a limit has settled. Slow buckets settle late (figures: `docs/decisions/0023`).
@@ -45,35 +45,14 @@ refusal of the last one: 1 %, once a limit has settled. Slow buckets settle late
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 
 import msgspec
 
+from policies.limits import cruise as cruising
 from policies.limits import strays as independent
-from policies.limits.limit_policy import LimitPolicy
-from policies.limits.limit_policy import PoolLoad as PoolLoad
+from policies.limits.cruise import CruiseEnd
+from policies.limits.limit_policy import FoundLimit, LimitPolicy, PoolLoad, ProbeMode, inside
 from policies.limits.strays import Strays
-
-
-class ProbeMode(StrEnum):
-    """Hypothesis about what the provider refuses."""
-
-    SLOW_START = "slow start"
-    """Nothing was refused yet, or an earlier limit is gone."""
-    CONCURRENCY = "concurrency"
-    """A limit on calls in flight."""
-    RATE = "rate"
-    """A limit on calls, or tokens, per time."""
-
-
-class FoundLimit(msgspec.Struct, frozen=True, array_like=True):
-    """Limit that held while nothing else was refused."""
-
-    mode: ProbeMode
-    amount: float
-    """Concurrency, or requests per second; in slow start, the calls in flight that were reached."""
-    tried: int = 0
-    """Number of times that it was tried again, after refusals that may have been a limit."""
 
 
 class Probing(msgspec.Struct, array_like=True):
@@ -154,15 +133,6 @@ def floor(policy: LimitPolicy, probing: Probing) -> float:
     return per_s if sustained * policy.fall >= per_s or probing.barren > policy.doublings_max + 1 else 0.0
 
 
-def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
-    """Return permits with which concurrency does not bind at the rate `per_s`.
-
-    Little's law, N = rate · time, times `policy.spare`, plus three standard deviations of a Poisson number.
-    """
-    mean = per_s * (load.latency_s + policy.overhead_s)
-    return policy.spare * mean + 3 * math.sqrt(mean) + 2
-
-
 def grow(
     policy: LimitPolicy, probing: Probing, load: PoolLoad, elapsed_s: float, answered: int, in_flight: int,
     free: float = 1.0,
@@ -230,7 +200,9 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
     """
     probing.episode = False
     probing.strays.accepted = probing.strays.refused = 0  # refusals of the silence, of calls begun before it
-    if probing.since_s and probing.accepted <= 0:
+    elapsed_s = probing.empty_at_s - probing.since_s
+    judged = elapsed_s < policy.hold_s / 2  # a climb or a cruise has just judged the calls before
+    if probing.since_s and probing.accepted <= 0 and not judged:
         _judge_barren(policy, probing, load, until_s)
         probing.clock_s = 0.0
         return
@@ -238,8 +210,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
     if probing.since_s:
         probing.strays.lasting = 0.0
         independent.note_gap(policy, probing.strays, probing.accepted)
-    elapsed_s = probing.empty_at_s - probing.since_s
-    if probing.since_s and elapsed_s < policy.hold_s / 2:  # a climb has just judged the calls before
+    if probing.since_s and judged:
         probing.since_s, probing.inside = probing.empty_at_s, probing.under_way
         probing.lent = max(probing.under_way - probing.late, 0)
         probing.accepted = probing.refused = 0
@@ -329,21 +300,56 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
     probing.accepted = probing.refused = probing.barren = 0
     probing.since_s = at_s
     if limit is not None:
-        _pace_at(policy, probing, load, max(limit, policy.least_per_s), False)
-        return False
-    strays.ended_at_s = at_s
-    if strays.level < strays.target:  # less was wanted
-        _pace_at(policy, probing, load, strays.level, False)
-        return True
-    if restore(policy, probing, load, 0.8 * strays.level):
-        return True
-    if strays.known:
-        _pace_at(policy, probing, load, strays.level, False)
+        limit = max(limit, policy.least_per_s)
     else:
-        probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
-        probing.concurrency = max(policy.spare * strays.level * load.latency_s, float(policy.start))
-        probing.strikes = 0
+        strays.ended_at_s = at_s
+    if strays.tolerated:
+        level = limit / (1 - strays.tolerated) if limit is not None else strays.level
+        cruising.begin(policy, strays, level, load.latency_s, at_s, limit is not None)
+        _pace_at(policy, probing, load, level, False)
+    elif limit is not None:
+        _pace_at(policy, probing, load, limit, False)
+        return False
+    elif strays.level < strays.target:  # less was wanted
+        _pace_at(policy, probing, load, strays.level, False)
+    elif not restore(policy, probing, load, 0.8 * strays.level):
+        if strays.known:
+            _pace_at(policy, probing, load, strays.level, False)
+        else:
+            _start_slowly(policy, probing, policy.spare * strays.level * load.latency_s)
     return True
+
+
+def cruise(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
+    """Take a report of a cruise into account (`cruise`); return False if it is over."""
+    strays = probing.strays
+    ended = cruising.follow(policy, strays, load.latency_s, load.steady_per_s, at_s)
+    probing.rate, probing.clock_s = cruising.per_s(strays), 0.0
+    probing.accepted = probing.refused = probing.barren = 0
+    probing.since_s = at_s
+    if ended is None:
+        return True
+    strays.level = max(strays.level, policy.least_per_s)
+    if ended is CruiseEnd.STORM:
+        strays.sustained, strays.known = strays.level, True
+        _pace_at(policy, probing, load, strays.level, False)
+    elif not restore(policy, probing, load, strays.level):
+        target = max(strays.target, policy.start / (load.latency_s + policy.overhead_s))  # what a new pool begins with
+        if ended is CruiseEnd.CALM and strays.level < policy.tried * target:
+            _begin_climb(policy, probing, load, strays.level, target, at_s)
+        elif ended is CruiseEnd.CALM and strays.gain >= cruising.FREE_GAIN:
+            _start_slowly(policy, probing, policy.spare * strays.level * load.latency_s)
+        else:
+            _pace_at(policy, probing, load, strays.level, ended is CruiseEnd.LIMIT)
+        if ended is CruiseEnd.LIMIT and load.latency_s:  # of calls at once, unless they are refused nevertheless
+            _cut(policy, probing, strays.level * load.latency_s + 1, policy.found_cut, policy.found_return_s)
+            probing.strikes = policy.trials_max
+    return False
+
+
+def _start_slowly(policy: LimitPolicy, probing: Probing, concurrency: float) -> None:
+    probing.mode, probing.settled, probing.doubting, probing.strikes = ProbeMode.SLOW_START, False, False, 0
+    probing.concurrency = max(concurrency, float(policy.start))
 
 
 def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, told: float = 0.0) -> bool:
@@ -353,9 +359,8 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
     requests per second; 0: none.
     """
     strays = probing.strays
-    if probing.mode is ProbeMode.SLOW_START or strays.climbs or probing.barren:
+    if probing.mode is ProbeMode.SLOW_START or strays.climbs or strays.cruises or probing.barren:
         return False
-    independent.ended(policy, strays, at_s)
     allowed, target = _allowed(policy, probing, load), strays.sustained if strays.known else 0.0
     calm_s = policy.calm_s if allowed >= independent.certain(strays) else policy.proven_calm_s
     if at_s < max(strays.next_s, probing.empty_at_s + calm_s):
@@ -368,11 +373,10 @@ def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, to
         independent.calm(strays, probing.accepted)
         _begin_climb(policy, probing, load, load.steady_per_s, target, at_s)
         return True
-    if probing.mode is not ProbeMode.RATE or not load.latency_s or (probing.settled and not strays.tolerated):
+    if probing.mode is not ProbeMode.RATE or not load.latency_s or probing.settled:
         return False
     guess = policy.start / (load.latency_s + policy.overhead_s)  # what a new pool begins with
-    # A rate that was found among refusals which no load causes may be one of them.
-    if strays.checked or allowed >= (policy.tolerant if strays.tolerated else policy.fall) * guess:
+    if allowed >= policy.fall * guess:
         return False
     independent.calm(strays, probing.accepted)
     rate = max(min(load.steady_per_s, allowed), min(0.5 / policy.hold_s, guess / 16))  # or the first block takes long
@@ -403,8 +407,8 @@ def _found_per_s(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float
 def _note(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int, calm_s: float) -> None:
     """Note the limit that holds, or the calls in flight that were reached without one."""
     if probing.mode is ProbeMode.SLOW_START:
-        if calm_s < policy.reserve_s or (probing.strays.tolerated and not probing.strays.confirmed):
-            return  # a full bucket may have allowed it, or what is tolerated is a limit
+        if calm_s < policy.reserve_s:
+            return  # a full bucket may have allowed it
         amount = min(probing.concurrency, max(float(in_flight), load.accepted_per_s * load.latency_s))
     elif not probing.settled or probing.strays.frequent > 1:
         return
@@ -429,8 +433,7 @@ def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float)
         _pace_at(policy, probing, load, found.amount, True)
         probing.undoubted = policy.doubt_every
     else:
-        probing.mode, probing.settled = ProbeMode.SLOW_START, False
-        probing.concurrency = max(found.amount, float(policy.start))
+        _start_slowly(policy, probing, found.amount)
     return True
 
 
@@ -471,7 +474,7 @@ def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, h
     probing.barren = probing.refused = 0
     probing.since_s = held_until_s
     probing.inside = 0
-    refuted = strays.ended_at_s > max(at_s - policy.restored_s, 0.0) and not strays.tolerated
+    refuted = strays.ended_at_s > max(at_s - policy.restored_s, 0.0)
     if probing.renewed_s and silent_s - probing.renewed_s < policy.restored_s:
         refuted |= in_debt(policy, probing)  # as many calls at once as before, and as long a silence: they are paid for
     if refuted:  # what a climb reached, not what the refill is at least
@@ -495,9 +498,8 @@ def _begin_anew(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: flo
     Refusals of the storm tell of no limit, and a climb towards a guess would take a limit on calls at once for a rate,
     and find it slowly.
     """
-    probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
-    probing.concurrency, probing.strikes, probing.clock_s = float(policy.start), 0, 0.0
-    probing.accepted = probing.refused = 0
+    _start_slowly(policy, probing, 0.0)
+    probing.clock_s, probing.accepted, probing.refused = 0.0, 0, 0
     probing.since_s, load.from_s, probing.renewed_s = 0.0, at_s, at_s
     independent.end(probing.strays)
 
@@ -533,8 +535,7 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, me
             probing.strikes = 0
         wait_s = policy.settled_return_s
         if load.accepted_per_s:
-            caused = independent.caused(probing.strays, probing.accepted, probing.refused)
-            cost_s = policy.calls_a_refusal * caused / load.accepted_per_s
+            cost_s = policy.calls_a_refusal * probing.refused / load.accepted_per_s
             wait_s = min(max(wait_s, 0.8 * cost_s), policy.probe_max_s)
         _cut(policy, probing, probing.concurrency, policy.settled_cut, wait_s)
 
@@ -584,8 +585,7 @@ def _pace_at(policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float,
     probing.rate = rate
     if settled:
         until_s = max(policy.settled_s, policy.settled_latencies * load.latency_s)
-        caused = independent.caused(probing.strays, probing.accepted, probing.refused)
-        until_s = min(max(until_s, policy.calls_a_refusal * caused / rate), policy.probe_max_s)
+        until_s = min(max(until_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
     else:
         calls_s = min(20 / rate, policy.guess_max_s)
         until_s = max(policy.unsettled_s, policy.unsettled_latencies * load.latency_s, calls_s)

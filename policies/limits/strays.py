@@ -19,15 +19,10 @@ former rate back. A climb begins
 At twice a rate that is the limit every second call is refused, at any rate below the limit the same share as before.
 So a climb tells the two apart by few calls, where half the load would need some `5 / share`: at 5 % a hundred.
 
-**Tolerance.** A share of refusals that a climb has found independent of load begins no episode until it grows.
+**Tolerance.** A share of refusals that a climb has found independent of load begins no episode: the pool goes on in a
+cruise (`cruise`).
 
-**Check.** Refusals that a limit causes could look the same: as many as the tolerated share. So from time to time the
-pool sends three quarters of what is accepted, until the counts decide. A limit then refuses nothing, and the tolerance
-ends; strays are as frequent as before, or correct the share. A check costs time too: where calls take long, those in
-flight must end first. So the next one waits for a multiple of its duration, not for refusals alone.
-
-**Cost.** A climb that met a limit cost refusals: until the next one a hundred calls go well for each of them. Tolerated
-refusals are no cost of a probe, since they come without it.
+**Cost.** A climb that met a limit cost refusals: until the next one a hundred calls go well for each of them.
 
 Counts of refusals that do not depend on each other deviate by their square root (Poisson).
 """
@@ -55,13 +50,14 @@ class Strays(msgspec.Struct, array_like=True):
     fell_since_s: float = 0.0
     """Time of the first of these episodes."""
     latest: float = 0.0
-    """Accepted rate of the latest judged episode, in requests per second."""
+    """Accepted rate of the latest judged episode, or of a cruise's latest block at its level, in requests per
+    second."""
     fell_accepted: int = 0
     """Calls accepted since the first of these episodes."""
     fell_refused: int = 0
     """Calls refused since the first of these episodes."""
     accepted: int = 0
-    """Calls accepted in the earlier blocks of a climb, or since the latest check of a tolerance."""
+    """Calls accepted in the earlier blocks of a climb, or at the level of a cruise since it is what it is."""
     refused: int = 0
     """Calls refused in that time."""
     climbs: bool = False
@@ -71,13 +67,14 @@ class Strays(msgspec.Struct, array_like=True):
     target: float = 0.0
     """Pace at which the climb ends, in requests per second."""
     block_at_s: float = 0.0
-    """Time at which the block or the check began; after a check, the time before which no other begins."""
+    """Time at which the block or the check began; ahead, the time from which it counts."""
     block_accepted: int = 0
     """Calls accepted in the block, or in the check."""
     block_refused: int = 0
     """Calls refused in the block, or in the check."""
     block_before: float = 0.0
-    """Accepted rate of the climb's latest whole block, or before the climb or the check, in requests per second."""
+    """Accepted rate of the climb's or cruise's latest whole block, or before the climb or the check, in requests per
+    second."""
     next_s: float = 0.0
     """Time before which no climb begins but after a storm."""
     ended_at_s: float = 0.0
@@ -85,9 +82,9 @@ class Strays(msgspec.Struct, array_like=True):
     wait_s: float = 0.0
     """Seconds from the latest climb that met a limit to the next one."""
     check_every: int = 1
-    """Multiple of a check's calls, and of its time, until the next check: the first comes soon."""
+    """Multiple of a check's refusals, and of its time, until the next check: the first comes soon."""
     checked: int = 0
-    """Calls in flight that are allowed during a check; 0: no check."""
+    """1 during a check, in which `check_load` of what is accepted is sent; 0: no check."""
     sustained: float = 0.0
     """Rate that was accepted before the current refusals, in requests per second, less what a full bucket may have
     lent; 0: unknown."""
@@ -101,6 +98,28 @@ class Strays(msgspec.Struct, array_like=True):
     """True if a check has found the tolerated share at less load, too."""
     unrefused: int = 0
     """Calls accepted since the latest refusal."""
+    cruises: bool = False
+    """True while calls are sent at `level` among refusals that no load causes."""
+    gain: float = 1.0
+    """Factor by which the level is raised for a block, in a cruise."""
+    up: bool = False
+    """True in a block of a cruise in which the level is raised."""
+    up_at_s: float = 0.0
+    """Time from which the next such block may begin."""
+    check_at_s: float = 0.0
+    """Time before which no check begins."""
+    unchecked: int = 0
+    """Calls refused in a cruise since the latest check."""
+    evidence: float = 0.0
+    """Logarithm of the odds, by the latest checks, that less load is refused less often; 0 or below."""
+    lowered_from: float = 0.0
+    """Level of a cruise before it was lowered, while it is not known whether a limit was the reason; else 0."""
+    lowered_share: float = 0.0
+    """Share of the calls that was refused before."""
+    lowered_calls: int = 0
+    """Calls of which it is the share."""
+    lowered_limit: float = 0.0
+    """What was accepted before, in requests per second."""
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
@@ -113,7 +132,8 @@ def count(strays: Strays, accepted: int, refused: int) -> None:
         refused: Calls refused.
     """
     strays.unrefused = max(strays.unrefused + accepted, 0) if not refused else 0
-    if strays.climbs or strays.checked:
+    if strays.climbs or strays.cruises:
+        strays.unchecked += 0 if strays.checked else refused
         strays.block_accepted = max(strays.block_accepted + accepted, 0)
         strays.block_refused += refused
     else:
@@ -121,6 +141,11 @@ def count(strays: Strays, accepted: int, refused: int) -> None:
         strays.refused += refused
         strays.fell_accepted = max(strays.fell_accepted + accepted, 0)
         strays.fell_refused += refused
+
+
+def uncount(strays: Strays, refused: int) -> None:
+    """Take refusals back that headers explain."""
+    strays.block_refused = max(strays.block_refused - refused, 0)
 
 
 def mend(strays: Strays) -> None:
@@ -131,6 +156,8 @@ def mend(strays: Strays) -> None:
     ):  # fmt: skip
         value = getattr(strays, name)
         setattr(strays, name, max(value, type(value)()))
+    if strays.tolerated and not strays.cruises:  # tolerated by an earlier release, in any mode
+        end(strays)
 
 
 def falls(policy: LimitPolicy, strays: Strays, mean: float, sure: bool, empty_at_s: float, at_s: float) -> bool:
@@ -197,12 +224,12 @@ def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = 
         sure: Whether the target was measured. A target that is a guess is approached from the present rate, or from
             the least refill, if that is more.
     """
-    strays.climbs, strays.checked = True, 0
+    strays.climbs, strays.checked, strays.cruises = True, 0, False
     strays.target = target
     strays.level = min(max(2 * rate, target / 8 if sure else certain(strays)), target)
     strays.block_before = rate
     strays.falls = strays.frequent = strays.accepted = strays.refused = 0
-    _begin_block(strays, at_s)
+    begin_block(strays, at_s)
 
 
 def calm(strays: Strays, accepted: int) -> None:
@@ -215,7 +242,8 @@ def calm(strays: Strays, accepted: int) -> None:
     strays.fell_refused = refused
 
 
-def _begin_block(strays: Strays, at_s: float) -> None:
+def begin_block(strays: Strays, at_s: float) -> None:
+    """Count the calls of a block from `at_s` on, in a climb or in a cruise."""
     strays.block_at_s = at_s
     strays.block_accepted = strays.block_refused = 0
 
@@ -233,7 +261,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     mostly = sent >= policy.mostly_calls and (
         strays.refused + refused > policy.mostly * sent or refused > max(policy.mostly * calls, policy.mostly_calls)
     )
-    if mostly or _chance(calls, refused, before, refused_before, policy.chance) < policy.chance:
+    if mostly or chance(calls, refused, before, refused_before, policy.chance) < policy.chance:
         found = max(strays.block_before, min(accepted / max(elapsed_s, 1.0), strays.level))
         wait(policy, strays, at_s, policy.probe_max_s)
         # Otherwise it is a storm: nothing was accepted, or less than the least refill. Where a second climb meets less
@@ -258,7 +286,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     demanded = calls >= 0.5 * strays.level * elapsed_s
     if strays.level < strays.target and demanded:
         strays.level = min(2 * strays.level, strays.target)
-        _begin_block(strays, at_s)
+        begin_block(strays, at_s)
         return None
     if not demanded:
         strays.next_s = max(strays.next_s, at_s + policy.calm_s)
@@ -266,7 +294,7 @@ def ascend(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -
     return None
 
 
-def _chance(calls: int, refused: int, before: float, refused_before: float, least: float) -> float:
+def chance(calls: int, refused: int, before: float, refused_before: float, least: float) -> float:
     """Return the chance that so many of `calls` are refused, or more, if their share is as before.
 
     Beta-binomial tail: predictive distribution under Jeffreys' prior (Gelman and others, Bayesian Data Analysis, 2.4).
@@ -312,96 +340,16 @@ def _end_climb(policy: LimitPolicy, strays: Strays, shown: bool) -> None:
     before, refused = _before(policy, strays)
     share = refused / max(before, 1.0)
     if shown and (strays.refused or (share * calls < 3 and refused)):  # not refuted by the climb
-        strays.check_every = 4 if strays.refused >= 3 else 1
+        strays.check_every = 1
         dear = share >= policy.tolerable or share * strays.level * policy.hold_s >= 1
-        strays.tolerated = share if dear and share <= policy.mostly else 0.0
+        strays.tolerated = share if dear and share <= policy.cruise_most else 0.0
         strays.seen = round(before)
     else:
         strays.tolerated = 0.0
     strays.accepted = strays.refused = 0
 
 
-def tolerates(policy: LimitPolicy, strays: Strays, in_flight: int, per_s: float, at_s: float) -> bool:
-    """Return True if the refusals so far are no more than the tolerated share explains: they begin no episode.
-
-    A check is begun when it is due at `at_s`: `per_s` is the rate that is accepted, in requests per second; 0: it is
-    not known, and none is begun.
-    """
-    if not strays.tolerated:
-        return False
-    if strays.checked:
-        return True
-    calls = strays.accepted + strays.refused
-    expected = strays.tolerated * calls
-    if calls >= 3 * policy.mostly_calls and strays.refused > policy.mostly * calls:
-        end(strays)  # whatever the errors allow of a share that was seen in few calls
-        return False
-    if strays.refused > expected + 3 * math.sqrt(expected * (1 + calls / max(strays.seen, 1))) + 1:
-        strays.accepted = strays.refused = 0
-        return False
-    due = strays.refused >= policy.check_refusals * strays.check_every and at_s >= strays.block_at_s
-    if due and per_s > 0:
-        strays.check_every = min(4 * strays.check_every, policy.check_every)
-        strays.tolerated += 0.5 * min(strays.refused / calls - strays.tolerated, 0.0)
-        strays.checked = max(int(policy.check_load * in_flight), 1)
-        strays.block_before = per_s
-        _begin_block(strays, at_s)
-    return True
-
-
-def ended(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
-    """End a tolerance whose refusals have ended: none in so many calls that it is no chance. Return True if it ends.
-
-    During a check, too, since its counts are of earlier refusals as well. A climb that met a limit among refusals may
-    have met them alone, so the next one is not put off by what it cost.
-    """
-    if not strays.tolerated or (at_s >= strays.next_s and not strays.checked):
-        return False
-    if (1 - strays.tolerated) ** strays.unrefused >= policy.chance**2:  # each refusal begins the count anew: many looks
-        return False
-    end(strays)
-    strays.next_s = min(strays.next_s, at_s + max(strays.wait_s - policy.climb_wait_s, 0.0))
-    return True
-
-
-def caused(strays: Strays, accepted: int, refused: int) -> float:
-    """Return how many of these refusals a probe has caused: all but the tolerated share, which comes at any load."""
-    return max(refused - strays.tolerated * (accepted + refused), 0.0)
-
-
-def check(policy: LimitPolicy, strays: Strays, at_s: float) -> bool:
-    """End a check at `at_s` once its counts decide; return True if they end the tolerance.
-
-    Sequential probability ratio test (A. Wald, Sequential Tests of Statistical Hypotheses, Annals of Mathematical
-    Statistics 16(2), 1945) of the tolerated share against that share divided by `check_ratio`: a limit refuses no more
-    at `check_load`.
-    """
-    calls, refused = strays.block_accepted + strays.block_refused, strays.block_refused
-    if not strays.checked or not calls:
-        return False
-    expected = strays.tolerated * calls
-    evidence = refused * math.log(policy.check_ratio) - expected * (1 - 1 / policy.check_ratio)
-    if abs(evidence) < math.log(policy.check_odds):
-        return False
-    strays.checked = strays.accepted = strays.refused = 0
-    strays.block_at_s = at_s + min(strays.check_every * (at_s - strays.block_at_s), policy.probe_max_s)
-    if evidence < 0 and refused < 2:
-        end(strays)
-        return True
-    if evidence < 0:  # some refusals do not depend on load, but fewer than was thought
-        strays.tolerated, strays.seen, strays.check_every = refused / calls, calls, 1
-        return False
-    if calls >= policy.mostly_calls and refused > policy.mostly * calls:
-        end(strays)
-        return True
-    strays.confirmed = True
-    share = (strays.tolerated * strays.seen + refused) / (strays.seen + calls)
-    strays.tolerated = min(share, policy.mostly)
-    strays.seen = min(strays.seen + calls, policy.seen_max)
-    return False
-
-
 def end(strays: Strays) -> None:
     """Tolerate nothing from now on."""
-    strays.tolerated, strays.confirmed = 0.0, False
+    strays.tolerated, strays.confirmed, strays.cruises = 0.0, False, False
     strays.falls = strays.checked = strays.accepted = strays.refused = 0

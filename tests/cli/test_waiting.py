@@ -27,8 +27,9 @@ from cortex.values.ledger import Charge
 from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import NO_CAPS, PoolLimit
+from policies.limits.limit_policy import ProbeMode
 from policies.limits.pace import take
-from policies.limits.probing import ProbeMode, Probing
+from policies.limits.probing import Probing
 from policies.limits.refill import Refill
 from tests.cli.cli_runner import environment, started
 from tests.support.ports import free_port

@@ -23,7 +23,7 @@ from policies.limits.limit import (
     new,
     observe,
 )
-from policies.limits.probing import ProbeMode
+from policies.limits.limit_policy import ProbeMode
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 

@@ -19,7 +19,8 @@ from policies.limits.limit import (
     new,
     observe,
 )
-from policies.limits.probing import PoolLoad, ProbeMode, Probing, grow, inside, judge, pace, silence_s
+from policies.limits.limit_policy import PoolLoad, ProbeMode, inside
+from policies.limits.probing import Probing, grow, judge, pace, silence_s
 
 POLICY = LimitPolicy()
 

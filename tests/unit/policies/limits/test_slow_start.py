@@ -9,7 +9,8 @@ from cortex.scheduler.state import SchedulerSettings
 from cortex.scheduler.step import SOON_S, report_after_s
 from policies.limits import limit
 from policies.limits.limit import PoolLimit, RateLimits, ReportedBucket, UsageSample, new, observe
-from policies.limits.probing import PoolLoad, ProbeMode, Probing
+from policies.limits.limit_policy import PoolLoad, ProbeMode
+from policies.limits.probing import Probing
 from tests.support.fake_job_channels import OTHER, ROUTE, Town
 from tests.unit.policies.limits.test_limit import POLICY, sample
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.limits.spread import ServerLoad, spread
+from policies.limits.fair_share import ServerLoad, spread
 
 CASES = {
     # name: wanted, (room, seconds a token) of each server, parts

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.limits import strays
-from policies.limits.limit import PoolCaps, UsageSample, allowance, new, observe
-from policies.limits.limit_policy import LimitPolicy, PoolLoad
-from policies.limits.probing import FoundLimit, ProbeMode, Probing, ascend, restore, retry, revive
+from policies.limits.limit import PoolCaps, allowance, new
+from policies.limits.limit_policy import LimitPolicy, PoolLoad, ProbeMode
+from policies.limits.probing import Probing, ascend, retry, revive
 from policies.limits.strays import Strays
 from tests.support.pool_simulation import Pool, Provider
 
@@ -172,7 +172,7 @@ def test_a_climb_that_meets_a_limit_is_paid_for_by_a_hundred_calls_for_each_refu
 def test_a_limit_is_met_where_chance_does_not_explain_the_refusals(
     calls: int, refused: int, before: float, refused_before: float, met: bool
 ) -> None:
-    chance = strays._chance(calls, refused, before, refused_before, POLICY.chance)
+    chance = strays.chance(calls, refused, before, refused_before, POLICY.chance)
     assert (chance < POLICY.chance) is met
 
 
@@ -185,7 +185,7 @@ def test_the_chance_of_refusals_is_the_tail_of_the_predictive_distribution(
     weights = [_beta_binomial(calls, k, a, b) for k in range(calls + 1)]
     tail = sum(weights[refused:]) if refused * (before + 1) > calls * a else 1.0
     assert sum(weights) == pytest.approx(1.0)
-    assert strays._chance(calls, refused, before, refused_before, 2.0) == pytest.approx(tail, abs=1e-9)
+    assert strays.chance(calls, refused, before, refused_before, 2.0) == pytest.approx(tail, abs=1e-9)
 
 
 def _beta_binomial(calls: int, refused: int, a: float, b: float) -> float:
@@ -201,21 +201,6 @@ def test_a_climb_from_nothing_known_tolerates_nothing() -> None:
     strays.count(state, 10, 12)
     assert strays.ascend(POLICY, state, 0.5, 3.0) is None and not state.climbs
     assert state.tolerated == 0.0
-
-
-def test_a_limit_that_was_met_in_a_storm_is_tried_again_once_nothing_is_refused() -> None:
-    state = Strays(tolerated=0.5, next_s=600.0, wait_s=10.0)
-    strays.count(state, 14, 0)
-    assert not strays.ended(POLICY, state, 20.0)
-    strays.count(state, 1, 0)
-    assert strays.ended(POLICY, state, 20.0) and (state.tolerated, state.next_s) == (0.0, 20.0)
-
-
-def test_a_refusal_begins_the_count_of_calls_without_one_anew() -> None:
-    state = Strays(tolerated=0.5, next_s=600.0, wait_s=10.0)
-    for accepted, refused in ((14, 0), (0, 1), (14, 0)):
-        strays.count(state, accepted, refused)
-    assert not strays.ended(POLICY, state, 20.0)
 
 
 def test_a_climb_towards_a_guess_begins_at_the_least_refill() -> None:
@@ -275,14 +260,6 @@ def test_a_rate_below_the_least_refill_is_given_up_sooner(sustained: float, know
         assert retry(POLICY, probing, PoolLoad(latency_s=0.1), at_s) is (at_s == from_s)
 
 
-def test_a_tolerance_whose_refusals_have_ended_ends_during_its_check_too() -> None:
-    state = Strays(tolerated=0.5, checked=4, next_s=10.0)
-    strays.count(state, 14, 0)
-    assert not strays.ended(POLICY, state, 20.0)
-    strays.count(state, 1, 0)
-    assert strays.ended(POLICY, state, 20.0) and (state.tolerated, state.checked) == (0.0, 0)
-
-
 def test_a_climb_towards_a_guess_that_met_nothing_has_measured_nothing() -> None:
     state = Strays()
     strays.climb(state, 8.0, 10.0, 0.0, sure=False)
@@ -308,104 +285,6 @@ def test_episodes_with_few_calls_between_them_are_counted(gaps: list[int], frequ
     assert state.frequent == frequent
 
 
-def test_a_tolerated_share_that_was_too_high_is_corrected_by_its_check() -> None:
-    """Two refusals in a check are more than a limit causes, and fewer than were tolerated."""
-    state = Strays(tolerated=0.4, seen=30, checked=5)
-    strays.count(state, 38, 2)
-    assert not strays.check(POLICY, state, 101.0)
-    assert (state.tolerated, state.seen, state.checked) == (0.05, 40, 0)
-
-
-@pytest.mark.parametrize(("refused", "kept"), [(0, False), (1, False), (8, True)])
-def test_a_check_ends_a_tolerance_of_what_a_limit_refuses(refused: int, kept: bool) -> None:
-    state = Strays(tolerated=0.2)
-    strays.count(state, 40, 8)
-    assert strays.tolerates(POLICY, state, 10, 20.0, 100.0)
-    assert state.checked == 7, "three quarters of the calls in flight"
-    strays.count(state, 50 - refused, refused)
-    strays.check(POLICY, state, 101.0)
-    assert not state.checked and bool(state.tolerated) is kept
-
-
-@pytest.mark.parametrize(("took_s", "from_s"), [(6.0, 130.0), (200.0, 900.0)], ids=["as long", "ten minutes at most"])
-def test_a_check_is_followed_by_a_multiple_of_the_time_that_it_took(took_s: float, from_s: float) -> None:
-    """Where calls take long those in flight end first, at which nothing is sent: refusals alone are no measure of it."""
-    state = Strays(tolerated=0.2)
-    strays.count(state, 40, 8)
-    assert strays.tolerates(POLICY, state, 10, 20.0, 100.0) and state.checked
-    strays.count(state, 40, 10)
-    assert not strays.check(POLICY, state, 100.0 + took_s) and state.confirmed
-    strays.count(state, 400, 100)
-    assert strays.tolerates(POLICY, state, 10, 20.0, from_s - 0.1) and not state.checked
-    assert strays.tolerates(POLICY, state, 10, 20.0, from_s) and state.checked
-
-
-@pytest.mark.parametrize(("latency_s", "per_s"), [(8.0, 1.5), (0.5, 20.0)])
-def test_a_check_measures_what_is_accepted_over_the_time_of_a_call(latency_s: float, per_s: float) -> None:
-    """In two seconds few of the calls that take eight begin, or many."""
-    limit = new(POLICY)
-    limit.at_s, limit.load.from_s, limit.load.latency_s, limit.load.accepted_per_s = 100.0, 1.0, latency_s, 20.0
-    limit.probing.strays = Strays(tolerated=0.5, seen=100, accepted=20, refused=20)
-    observe(POLICY, limit, 100.0, UsageSample(begun=1, throttled=1, in_flight=12))
-    assert limit.probing.strays.checked == 9 and limit.probing.strays.block_before == per_s
-    assert allowance(POLICY, limit, 100.0).requests_per_s == 0.75 * per_s
-
-
-@pytest.mark.parametrize(("steady_per_s", "checked"), [(8.0, 9), (9.0, 0)])
-def test_no_check_begins_when_what_is_accepted_has_just_fallen(steady_per_s: float, checked: int) -> None:
-    """In a storm it would send nearly nothing, and not end: a bucket of 5.3 a second was at .03 after one."""
-    limit = new(POLICY)
-    limit.at_s, limit.load = 100.0, PoolLoad(4.0, 0.5, steady_per_s=steady_per_s, from_s=1.0)
-    limit.probing.strays = Strays(tolerated=0.5, seen=100, accepted=20, refused=20)
-    observe(POLICY, limit, 100.0, UsageSample(begun=1, throttled=1, in_flight=12))
-    assert limit.probing.strays.checked == checked
-
-
-@pytest.mark.parametrize(("tolerated", "until_s"), [(0.1, POLICY.settled_s), (0.0, 200.0), (0.05, 100.0)])
-def test_tolerated_refusals_are_no_cost_of_a_probe(tolerated: float, until_s: float) -> None:
-    """A rate that was found among them did not rise for the rest of the job."""
-    probing = Probing(20.0, accepted=900, refused=100, strays=Strays(tolerated=tolerated))
-    probing.found = FoundLimit(ProbeMode.RATE, 50.0)
-    assert restore(POLICY, probing, PoolLoad(), 0.0)
-    assert probing.rise_s == pytest.approx((until_s**4 / 4) ** (1 / 3))
-
-
-def test_more_refusals_than_the_tolerated_share_begin_an_episode() -> None:
-    state = Strays(tolerated=0.1)
-    strays.count(state, 90, 10)
-    assert strays.tolerates(POLICY, state, 10, 20.0, 100.0)
-    state = Strays(tolerated=0.1, seen=1_000)
-    strays.count(state, 70, 30)
-    assert not strays.tolerates(POLICY, state, 10, 20.0, 100.0)
-
-
-@pytest.mark.parametrize(("calls", "refused", "kept"), [(48, 46, False), (47, 46, True), (48, 38, True)])
-def test_a_share_seen_in_few_calls_is_refuted_where_nearly_all_are_refused(calls: int, refused: int, kept: bool) -> None:
-    """Its error would allow all of them: a bucket of 13 a minute was sent 970 calls a second."""
-    state = Strays(tolerated=0.72, seen=18)
-    strays.count(state, calls - refused, refused)
-    assert strays.tolerates(POLICY, state, 10, 20.0, 100.0) is kept
-    assert bool(state.tolerated) is kept
-
-
-def test_a_check_of_few_calls_raises_no_share_above_the_most_that_is_tolerated() -> None:
-    state = Strays(tolerated=0.75, seen=10, checked=1)
-    strays.count(state, 0, 10)
-    assert not strays.check(POLICY, state, 101.0)
-    assert state.confirmed and state.tolerated == POLICY.mostly
-
-
-@pytest.mark.parametrize(
-    ("refused", "share", "confirmed"),
-    [(8, 8 / 40, True), (0, 0.0, False), (39, 0.0, False)],  # as many at less load; none: a limit; nearly all: a limit
-)
-def test_a_share_that_less_load_has_too_is_confirmed(refused: int, share: float, confirmed: bool) -> None:
-    state = Strays(tolerated=0.2, checked=10)
-    strays.count(state, 40 - refused, refused)
-    assert strays.check(POLICY, state, 101.0) is not confirmed
-    assert (state.tolerated, state.confirmed) == (pytest.approx(share), confirmed)
-
-
 def test_only_a_confirmed_share_lets_a_retry_after_hold_its_own_call_alone() -> None:
     """Not in a climb, which may meet a limit, nor in an episode, in which more is refused than was tolerated."""
     limit = new(POLICY)
@@ -417,14 +296,6 @@ def test_only_a_confirmed_share_lets_a_retry_after_hold_its_own_call_alone() -> 
     assert not allowance(POLICY, limit, 100.0).strays
     limit.probing.strays.climbs, limit.probing.episode, limit.held_until_s = False, True, 200.0
     assert not allowance(POLICY, limit, 100.0).strays
-
-
-def test_a_tolerated_share_is_paced_at_what_the_calls_in_flight_can_do() -> None:
-    """A refused call ends in milliseconds: unpaced, one place too many refuses hundreds in a second."""
-    limit = new(POLICY)
-    limit.load.latency_s, limit.probing.strays = 2.0, Strays(tolerated=0.2)
-    paced = allowance(POLICY, limit, 100.0)
-    assert paced.requests_per_s == pytest.approx(POLICY.spare * paced.concurrency / 2.0 / 0.8)
 
 
 @pytest.mark.parametrize(("barren", "lent", "at_once"), [(2, 0, True), (5, 3, True), (1, 0, False), (5, 20, False)])
