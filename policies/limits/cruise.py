@@ -32,6 +32,9 @@ from policies.limits.strays import Strays, begin_block, chance, end
 FREE_GAIN: Final = 2.0
 """Factor by which a cruise is raised until it meets a limit, as in slow start."""
 
+LOWER: Final = 0.8
+"""Share of the level at most to which it is lowered: of about as many calls strays and a limit refuse alike."""
+
 
 class CruiseEnd(IntEnum):
     """End of a cruise."""
@@ -87,7 +90,8 @@ def follow(
     if told and whole and strays.block_refused:
         strays.latest = (strays.latest + strays.block_accepted / (at_s - strays.block_at_s)) / 2  # one lags
         return _finish(strays, CruiseEnd.LIMIT)
-    if max(strays.level, steady_per_s) * (1 - strays.tolerated) < policy.cruise_least_per_s:
+    few = max(strays.level, steady_per_s) * (1 - strays.tolerated) < policy.cruise_least_per_s
+    if few and strays.gain < FREE_GAIN:  # a limit was met, so it stays so
         strays.latest = steady_per_s
         return _finish(strays, CruiseEnd.FEW)
     elapsed_s = at_s - strays.block_at_s
@@ -182,7 +186,8 @@ def _lower(policy: LimitPolicy, strays: Strays, borne: float, latency_s: float, 
     limit = strays.lowered_limit / (1 - borne)
     least = 0.0 if strays.block_accepted >= policy.mostly_calls else level / 4
     strays.gain = policy.cruise_gain
-    _set_level(strays, max(min(max(limit, least), level), policy.least_per_s), _settled_s(policy, latency_s, at_s))
+    lower = max(min(max(limit, least), LOWER * level), policy.least_per_s)
+    _set_level(strays, lower, _settled_s(policy, latency_s, at_s))
 
 
 def _settled_s(policy: LimitPolicy, latency_s: float, at_s: float) -> float:
@@ -195,24 +200,36 @@ def _judge_lowered(
 ) -> CruiseEnd | None:
     """Decide why more was refused: what a limit accepts is hardly refused any more, strays are as frequent as before.
 
-    Ratio of the probabilities of both. More than before are refused by a bucket that was not empty yet.
+    Generalised likelihood ratio of both (S. S. Wilks, Annals of Mathematical Statistics 9(1), 1938). What fits neither
+    is a limit that is lower still, as a bucket that was not empty yet, or the end of the refusals.
     """
     calls, refused, earlier = _sent(strays), strays.block_refused, strays.lowered_calls
     few = calls < 2 * policy.block_calls and at_s < strays.block_at_s + policy.block_max_s
     if few or not calls or at_s <= strays.block_at_s:
         return None
-    share = min(max(strays.lowered_share, borne), 0.98)
+    share = max(strays.lowered_share, borne)
     if chance(calls, refused, earlier, share * earlier, policy.chance) < policy.chance:
         _lower(policy, strays, borne, latency_s, at_s)
         return None
     # A level that was not lowered as far exceeds the limit.
     caused = max(borne, min(1 - strays.lowered_limit / strays.level, policy.cruise_most))
-    odds = refused * math.log(share / caused) + (calls - refused) * math.log((1 - share) / (1 - caused))
-    if odds <= math.log(policy.cruise_odds):
-        if odds < -math.log(policy.cruise_odds) or calls >= policy.block_calls_max:
-            strays.lowered_from, strays.up_at_s = 0.0, at_s + policy.cruise_rest_s
+    alike, from_level = (share * earlier + refused) / (earlier + calls), strays.lowered_from
+    sure, enough = math.log(policy.cruise_odds), calls >= policy.block_calls_max
+    if refused < caused * calls and _odds(refused, calls, refused / calls, caused) > sure:  # what refused is gone
+        strays.lowered_from, strays.up_at_s, strays.gain = 0.0, at_s, FREE_GAIN
         return None
-    share, from_level = (share * earlier + refused) / (earlier + calls), strays.lowered_from
+    # Those before were looked at since many of them were refused: strays refuse as many as in both together.
+    odds = _odds(refused, calls, alike, caused) + _odds(share * earlier, earlier, alike, share)
+    if odds < -sure or (odds <= sure / 2 and enough):
+        strays.lowered_from, strays.up_at_s = 0.0, at_s + policy.cruise_rest_s
+        return None
+    if odds <= sure and not enough:
+        return None
+    apart = _odds(share * earlier, earlier, alike, share) + _odds(refused, calls, alike, refused / calls)
+    if refused > strays.lowered_share * calls or apart < -sure:
+        _lower(policy, strays, borne, latency_s, at_s)  # a limit that is lower than it seemed: a bucket was not empty
+        return None
+    share = alike
     strays.lowered_from = 0.0
     _set_level(strays, from_level, at_s)
     if share > policy.cruise_most:
@@ -221,11 +238,17 @@ def _judge_lowered(
     return None
 
 
+def _odds(refused: float, calls: int, share: float, other: float) -> float:
+    """Return the logarithm of the odds for a share of refusals against another one. None of them is certain."""
+    share, other = (min(max(each, 0.001), 0.98) for each in (share, other))
+    return refused * math.log(share / other) + (calls - refused) * math.log((1 - share) / (1 - other))
+
+
 def _go_up(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -> None:
     """Keep the raised level, if the block was long enough to show a limit, and as much more was sent and accepted."""
     calls, elapsed_s, raised = _sent(strays), at_s - strays.block_at_s, strays.gain * strays.level
     least, rounds_s, most_s = max(policy.block_calls, 3 / strays.tolerated), latency_s, policy.block_max_s
-    least = min(least, policy.block_calls_max)
+    least = min(least, policy.block_calls_max if strays.block_refused else policy.block_calls_clean)
     if strays.gain < FREE_GAIN:  # a quarter more is told by more calls than as many again
         least, rounds_s, most_s = policy.block_calls_max, 1.5 * latency_s, 3 * most_s
     if elapsed_s < max(1.0, rounds_s) or (calls < least and elapsed_s < max(most_s, rounds_s)):
@@ -278,7 +301,9 @@ def _check(policy: LimitPolicy, strays: Strays, at_s: float) -> CruiseEnd | None
     if limit and refused <= most:  # or nothing is refused any more: the whole level tells
         strays.evidence, strays.unrefused = evidence, 0
         return None
-    if limit or (refused > most and abs(refused - share * calls) > 3 * error):  # another share
+    # A climb that met a limit has counted what that refused, too.
+    unsure = refused > 0 and strays.gain < FREE_GAIN and not strays.confirmed
+    if limit or unsure or (refused > most and abs(refused - share * calls) > 3 * error):  # another share
         strays.tolerated, strays.seen, strays.evidence, strays.confirmed = refused / calls, calls, 0.0, True
         return None
     strays.evidence, strays.confirmed = min(evidence, 0.0), strays.confirmed or refused > 1

@@ -234,7 +234,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         if sample.timed_out:
             _relieve(policy, limit, at_s, sample)
     if probing.episode and at_s >= limit.held_until_s:
-        search.judge(policy, probing, limit.load, limit.held_until_s)
+        search.judge(policy, probing, limit.load, limit.held_until_s, _reported_requests_per_s(limit))
     _count(limit, elapsed_s, sample)
     binding = (sample.binding and not limit.capped) or _paced(limit)
     if sample.rate is not None:
@@ -481,7 +481,7 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     probing, headroom = limit.probing, caps.headroom
     limit.headroom = headroom
     if probing.episode and at_s >= limit.held_until_s:
-        search.judge(policy, probing, limit.load, limit.held_until_s)
+        search.judge(policy, probing, limit.load, limit.held_until_s, _reported_requests_per_s(limit))
     free = _free(limit)
     both_requests_per_s, both_input_per_s = _both_per_s(limit, headroom)
     requests_per_s = _least(refill.rate(limit.requests, headroom), both_requests_per_s)

@@ -193,8 +193,8 @@ def silence_s(policy: LimitPolicy, probing: Probing, asked_s: float) -> float:
     return float(max(asked_s, policy.hold_s * 2 ** min(probing.barren, policy.doublings_max)))
 
 
-def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float) -> None:
-    """Judge an episode that is over: nothing has begun up to `until_s`, so all counts are in.
+def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float, told: float = 0.0) -> None:
+    """Judge an episode that is over: nothing has begun up to `until_s`, so all counts are in. `told` is as in `retry`.
 
     Decides which hypothesis the episode supports, and sets mode, concurrency and rate accordingly.
     """
@@ -217,7 +217,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
         return
     charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
     mean = charged / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
-    if not _falls(policy, probing, load, mean, until_s):
+    if not _falls(policy, probing, load, mean, until_s, told):
         if probing.mode is ProbeMode.RATE:
             _judge_rate(policy, probing, load, mean)
         else:
@@ -253,7 +253,7 @@ def in_debt(policy: LimitPolicy, probing: Probing) -> bool:
     return probing.lent >= policy.debt_calls
 
 
-def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, until_s: float) -> bool:
+def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, until_s: float, told: float) -> bool:
     """Return True if a climb begins after this episode, in which `mean` calls per second were accepted."""
     strays = probing.strays
     elapsed_s = probing.empty_at_s - (probing.since_s or load.from_s)
@@ -262,13 +262,13 @@ def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, u
         strays.lasting = independent.lasting(policy, probing.accepted - probing.under_way, elapsed_s)
     elif elapsed_s < policy.hold_s:  # few calls in no time say nothing of a rate
         mean *= elapsed_s / policy.hold_s
-    if mean * elapsed_s < 0.4 * _allowed(policy, probing, load) * (elapsed_s - 2 * policy.hold_s):
+    if mean * elapsed_s + 2 < 0.4 * _allowed(policy, probing, load) * (elapsed_s - 2 * policy.hold_s):
         return False  # it was idle
     agrees = probing.accepted >= policy.calls_sure
     if not independent.falls(policy, strays, mean, agrees, probing.empty_at_s, until_s):
         return False
     mean = strays.fell_accepted / max(probing.empty_at_s - strays.fell_since_s, policy.hold_s)
-    _begin_climb(policy, probing, load, mean, max(strays.fell_from, 2 * min(mean, load.steady_per_s)), until_s)
+    _begin_climb(policy, probing, load, mean, max(strays.fell_from, 2 * min(mean, load.steady_per_s), told), until_s)
     return True
 
 
@@ -333,7 +333,7 @@ def cruise(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
     if ended is CruiseEnd.STORM:
         strays.sustained, strays.known = strays.level, True
         _pace_at(policy, probing, load, strays.level, False)
-    elif not restore(policy, probing, load, strays.level):
+    elif not restore(policy, probing, load, 0.8 * strays.level):
         target = max(strays.target, policy.start / (load.latency_s + policy.overhead_s))  # what a new pool begins with
         if ended is CruiseEnd.CALM and strays.level < policy.tried * target:
             _begin_climb(policy, probing, load, strays.level, target, at_s)
