@@ -48,7 +48,7 @@ def answers_to_overtaken_claims_heeded(patch: Patch) -> None:
     patch.setattr(lease.Lease, "_outdated", lambda self, grants: False)
 
 
-@planted("a grant counts from when it is given, until it is known to be heard", 5)
+@planted("a grant counts from when it is given, until it is known to be heard", 16)
 def grants_count_when_heard(patch: Patch) -> None:
     issue = leases.issue
 
@@ -72,7 +72,7 @@ def questions_without_bound(patch: Patch) -> None:
     patch.setattr(answer_bounds, "bound_s", lambda method, args: 1e9)
 
 
-@planted("a lease that ran out stays counted until its last call has ended", 56, likely=_cut)
+@planted("a lease that ran out stays counted until its last call has ended", 47, likely=_cut)
 def lease_without_quarantine(patch: Patch) -> None:
     renew = claiming._renew
 
