@@ -5,19 +5,19 @@ and the pool cruises (a word of BBR): it is paced at a level, in calls sent per 
 What is compared is the share of refusals in a block of calls with the tolerated one, and whether chance explains the
 difference (`strays.chance`).
 
-**Up.** The level is doubled, and once it has met a limit raised by a quarter, for a block. If as much more is accepted,
-it stays. If more is refused than before, a limit was met: what was accepted is the limit (BBR probes so for bandwidth,
-draft-ietf-ccwg-bbr).
+**Up.** The level is doubled, and once it has met a limit raised by a quarter, for a block. If at least half as much
+more is accepted, it stays, and the next raise is the square of this one, up to a doubling. If more is refused than
+before, a limit was met: what was accepted is the limit (BBR probes so for bandwidth, draft-ietf-ccwg-bbr).
 
 **Lower.** If more is refused at the level itself, it is lowered to what was accepted. There a limit refuses hardly any
 more, and then it stays; strays are as frequent as before, and then the share has risen, and the level returns.
 
 **Check.** Refusals that a limit causes could look the same. So from time to time three quarters of what is accepted are
-sent, which a limit would not refuse, until the counts decide. If too few are refused for the share, the whole level
-tells why: a limit refuses calls there, and otherwise the refusals have ended.
+sent, which a limit would not refuse, until so few are refused that it is no chance, or enough were sent. If too few are
+refused, the whole level tells why: a limit refuses calls there, and otherwise the refusals have ended.
 
 **End.** A cruise ends when nothing is refused any more, when a limit is told to cause the refusals, or in a storm, in
-which nearly all is refused. Where a call is accepted once in seconds, too few tell anything: there is none.
+which nearly all is refused. Where a limit lets a call through once in seconds, too few tell anything: it ends, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ FREE_GAIN: Final = 2.0
 """Factor by which a cruise is raised until it meets a limit, as in slow start."""
 
 LOWER: Final = 0.8
-"""Share of the level at most to which it is lowered: of about as many calls strays and a limit refuse alike."""
+"""Share of the level to which it is lowered at most: of about as many calls strays and a limit refuse alike."""
+WANTED: Final = 0.8
+"""Share of the calls that may be sent from which on they are wanted."""
 
 
 class CruiseEnd(IntEnum):
@@ -54,18 +56,22 @@ def begin(policy: LimitPolicy, strays: Strays, level: float, latency_s: float, a
     strays.cruises, strays.up, strays.unchecked, strays.evidence, strays.lowered_from = True, False, 0, 0.0, 0.0
     strays.accepted = strays.refused = 0
     strays.level, strays.gain = level, policy.cruise_gain if met else FREE_GAIN
-    strays.up_at_s = at_s + max(policy.cruise_rest_s, 4 * latency_s) if met else at_s
+    strays.up_at_s = at_s + _rest_s(policy, latency_s) if met else at_s
+    strays.check_at_s = at_s
     begin_block(strays, at_s)
 
 
-def per_s(strays: Strays) -> float:
-    """Return the calls that a cruise sends per second."""
-    return strays.level * (strays.gain if strays.up else 1.0)
+def per_s(strays: Strays, free: float = 1.0) -> float:
+    """Return the calls that a cruise sends per second: the share `free` of the level, once that has met a limit."""
+    if strays.up:
+        return strays.level * strays.gain
+    return strays.level * (free if strays.gain < FREE_GAIN else 1.0)
 
 
 def follow(
-    policy: LimitPolicy, strays: Strays, latency_s: float, steady_per_s: float, at_s: float
-) -> CruiseEnd | None:
+    policy: LimitPolicy, strays: Strays, latency_s: float, steady_per_s: float, at_s: float, free: float = 1.0,
+    well: bool = True,
+) -> CruiseEnd | None:  # fmt: skip
     """Take a report of a cruise into account; return how it has ended, or None.
 
     Args:
@@ -74,9 +80,11 @@ def follow(
         latency_s: Mean duration of an answer, in seconds.
         steady_per_s: Accepted calls per second over some time, which lags behind.
         at_s: Time of the report.
+        free: Share of a limit that may be used.
+        well: Whether the pool is so healthy that the level may rise.
     """
     told = strays.evidence < -math.log(policy.check_odds)  # a check was refused too few: the whole level tells why
-    fills_s = max(1.0, min(latency_s, policy.cruise_settles_s)) if told else 0.0  # what a check left free is taken
+    fills_s = max(1.0, latency_s) if told else 0.0  # what a check left free is taken
     whole = not strays.checked and at_s >= strays.block_at_s + fills_s
     if whole and _calm(strays) < policy.chance**2:  # each refusal begins the count anew: many looks
         # A climb that met a limit among refusals may have met them alone: what it cost puts off no other.
@@ -101,11 +109,11 @@ def follow(
         return _judge_lowered(policy, strays, borne, latency_s, at_s)
     if _is_more(policy, strays, borne):
         if strays.up:
-            _come_down(policy, strays, borne, latency_s, at_s)
-        elif _sent(strays) and elapsed_s >= max(1.0, latency_s / 2):
+            _come_down(policy, strays, borne, latency_s, at_s, free)
+        elif _sent(strays) and elapsed_s >= max(1.0, min(latency_s / 2, policy.cruise_settles_s)):
             _lower(policy, strays, borne, latency_s, at_s)
     elif strays.up:
-        _go_up(policy, strays, latency_s, at_s)
+        _go_up(policy, strays, latency_s, at_s, free, well)
     elif elapsed_s < 1:
         return None
     elif _is_due(policy, strays, at_s):
@@ -116,17 +124,23 @@ def follow(
         strays.checked, strays.unchecked = 1, 0
         _end_block(strays, at_s, _settled_s(policy, latency_s, at_s))
         strays.block_before = min(strays.block_before, max(steady_per_s, strays.block_before / 2))
-    elif at_s >= strays.up_at_s and _sent(strays) >= 0.8 * strays.level * elapsed_s:
-        strays.up = True
-        _end_block(strays, at_s, at_s)
-        # A block's count is uncertain; what is accepted over some time may be that of another level.
-        strays.block_before = max(strays.block_before, min(steady_per_s, strays.level * (1 - strays.tolerated)))
+    elif well and at_s >= strays.up_at_s and _sent(strays) >= WANTED * per_s(strays, free) * elapsed_s:
+        _begin_up(strays, steady_per_s, at_s, per_s(strays, free) / strays.level)
     elif _sent(strays) >= policy.cruise_calls:
         expected = strays.tolerated * _sent(strays)
         if strays.block_refused + 3 * math.sqrt(expected) < expected:
             strays.tolerated, strays.seen = max(strays.block_refused, 1) / _sent(strays), _sent(strays)
         _end_block(strays, at_s, at_s)
     return None
+
+
+def _begin_up(strays: Strays, steady_per_s: float, at_s: float, used: float) -> None:
+    """Begin a block at a raised level. `used`: share of the level that was sent before."""
+    strays.up = True
+    _end_block(strays, at_s, at_s)
+    # A block's count is uncertain; what is accepted over some time may be that of another level.
+    expected = min(steady_per_s / used, strays.level * (1 - strays.tolerated))
+    strays.block_before = max(strays.block_before / used, expected)
 
 
 def _sent(strays: Strays) -> int:
@@ -160,19 +174,21 @@ def _set_level(strays: Strays, level: float, at_s: float) -> None:
 
 def _calm(strays: Strays) -> float:
     """Return the chance that so many calls in a row are accepted, if the share of refusals is what it was: the first
-    term of the distribution of `_chance`."""
+    term of the distribution of `strays.chance`."""
     refused, calls, of = strays.tolerated * strays.seen + 0.5, strays.seen + 1.0, math.lgamma
     accepted = calls - refused
     return math.exp(of(accepted + strays.unrefused) + of(calls) - of(accepted) - of(calls + strays.unrefused))
 
 
-def _come_down(policy: LimitPolicy, strays: Strays, borne: float, latency_s: float, at_s: float) -> None:
+def _come_down(
+    policy: LimitPolicy, strays: Strays, borne: float, latency_s: float, at_s: float, free: float
+) -> None:  # fmt: skip
     """Take in that a limit was met above the level."""
     accepted, elapsed_s, level = strays.block_accepted, at_s - strays.block_at_s, strays.level
     caused = strays.block_refused - strays.tolerated * _sent(strays)
     if elapsed_s >= 1 and accepted >= policy.mostly_calls:  # long enough to tell the limit
         level = min(max(accepted / elapsed_s / (1 - borne), 0.8 * level), strays.gain * level)
-    rest_s = max(policy.cruise_rest_s, 4 * latency_s, policy.cruise_calls_a_refusal * caused / level)
+    rest_s = max(_rest_s(policy, latency_s, free), policy.cruise_calls_a_refusal * caused / level)
     strays.up, strays.gain, strays.up_at_s = False, policy.cruise_gain, at_s + min(rest_s, policy.cruise_rest_max_s)
     _set_level(strays, level, at_s)
 
@@ -244,23 +260,32 @@ def _odds(refused: float, calls: int, share: float, other: float) -> float:
     return refused * math.log(share / other) + (calls - refused) * math.log((1 - share) / (1 - other))
 
 
-def _go_up(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float) -> None:
+def _rest_s(policy: LimitPolicy, latency_s: float, free: float = 1.0) -> float:
+    """Return the seconds between two blocks at a raised level, once a limit was met: they leave no share free."""
+    rest_s = max(policy.cruise_rest_s, 4 * latency_s) if free == 1 else policy.cruise_rest_max_s
+    return min(rest_s, policy.cruise_rest_max_s)
+
+
+def _go_up(policy: LimitPolicy, strays: Strays, latency_s: float, at_s: float, free: float, well: bool) -> None:
     """Keep the raised level, if the block was long enough to show a limit, and as much more was sent and accepted."""
     calls, elapsed_s, raised = _sent(strays), at_s - strays.block_at_s, strays.gain * strays.level
     least, rounds_s, most_s = max(policy.block_calls, 3 / strays.tolerated), latency_s, policy.block_max_s
     least = min(least, policy.block_calls_max if strays.block_refused else policy.block_calls_clean)
     if strays.gain < FREE_GAIN:  # a quarter more is told by more calls than as many again
         least, rounds_s, most_s = policy.block_calls_max, 1.5 * latency_s, 3 * most_s
-    if elapsed_s < max(1.0, rounds_s) or (calls < least and elapsed_s < max(most_s, rounds_s)):
+    left = free < 1 and strays.gain < FREE_GAIN  # what was left free is in a bucket by now
+    if elapsed_s < max(1.0, rounds_s) or ((calls < least or left) and elapsed_s < max(most_s, rounds_s)):
         return
     per_s = strays.block_accepted / elapsed_s
-    if calls >= 0.8 * raised * elapsed_s and per_s >= (1 + strays.gain) / 2 * strays.block_before:
-        strays.gain, strays.confirmed, strays.block_before = min(strays.gain**2, FREE_GAIN), True, per_s
+    wanted = calls >= WANTED * raised * elapsed_s
+    if wanted and well and per_s > 0 and per_s >= (1 + strays.gain) / 2 * strays.block_before:
+        strays.gain = strays.gain if left else min(strays.gain**2, FREE_GAIN)
+        strays.confirmed, strays.block_before = True, per_s
         _set_level(strays, raised, at_s)
         return
-    if calls >= 0.8 * raised * elapsed_s:  # more was accepted by chance, or not
-        free = strays.gain >= FREE_GAIN
-        strays.up_at_s = at_s + (policy.cruise_rest_s if free else max(policy.cruise_rest_s, 4 * latency_s))
+    if wanted:  # no more was accepted than by chance
+        met = strays.gain < FREE_GAIN
+        strays.up_at_s = at_s + (_rest_s(policy, latency_s, free) if met else policy.cruise_rest_s)
     else:  # less is wanted
         strays.level = max(strays.level, min(1.1 * calls / elapsed_s, raised))
         strays.up_at_s = at_s + policy.calm_s
@@ -279,8 +304,8 @@ def _check(policy: LimitPolicy, strays: Strays, at_s: float) -> CruiseEnd | None
 
     Probability ratio test (A. Wald, Sequential Tests of Statistical Hypotheses, Annals of Mathematical Statistics
     16(2), 1945) of the tolerated share against that share divided by `check_ratio`: a limit refuses no more at
-    `check_load`. It ends at its bound, as early as the counts allow. Only what speaks for a limit is kept from one
-    check to the next (E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954).
+    `check_load`. It ends at the bound for a limit, as early as the counts allow. Only what speaks for a limit is kept
+    from one check to the next (E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954).
     """
     refused, elapsed_s = strays.block_refused, at_s - strays.block_at_s
     calls, evidence = strays.block_accepted + refused, _evidence(policy, strays)
@@ -293,9 +318,10 @@ def _check(policy: LimitPolicy, strays: Strays, at_s: float) -> CruiseEnd | None
     begin_block(strays, at_s)
     if calls < (policy.block_calls if limit or slow else least):
         return None
-    if calls >= policy.mostly_calls and refused > policy.mostly * calls:
-        return _finish(strays, CruiseEnd.STORM if calls - refused < policy.block_calls else CruiseEnd.LIMIT)
     share = strays.tolerated
+    more = chance(calls, refused, strays.seen, share * strays.seen, policy.chance) < policy.chance
+    if refused > policy.mostly * calls and more:
+        return _finish(strays, CruiseEnd.STORM if calls - refused < policy.block_calls else CruiseEnd.LIMIT)
     error = math.sqrt(share * (1 - share) * calls * (1 + calls / strays.seen))
     most = max(share * calls / policy.check_ratio, 1)
     if limit and refused <= most:  # or nothing is refused any more: the whole level tells
@@ -304,6 +330,8 @@ def _check(policy: LimitPolicy, strays: Strays, at_s: float) -> CruiseEnd | None
     # A climb that met a limit has counted what that refused, too.
     unsure = refused > 0 and strays.gain < FREE_GAIN and not strays.confirmed
     if limit or unsure or (refused > most and abs(refused - share * calls) > 3 * error):  # another share
+        if refused > policy.cruise_most * calls:
+            return _finish(strays, CruiseEnd.STORM)
         strays.tolerated, strays.seen, strays.evidence, strays.confirmed = refused / calls, calls, 0.0, True
         return None
     strays.evidence, strays.confirmed = min(evidence, 0.0), strays.confirmed or refused > 1
@@ -311,7 +339,9 @@ def _check(policy: LimitPolicy, strays: Strays, at_s: float) -> CruiseEnd | None
     strays.tolerated = max(share * strays.seen + refused, 0.5) / (strays.seen + calls)
     strays.seen = min(strays.seen + calls, policy.seen_max)
     few = strays.tolerated < policy.tolerable / 2 and strays.tolerated * strays.level * policy.hold_s < 1
-    return _finish(strays, CruiseEnd.LIMIT) if few and strays.seen >= policy.seen_few else None
+    if not few or strays.seen < policy.seen_few:
+        return None
+    return _finish(strays, CruiseEnd.LIMIT if strays.gain < FREE_GAIN else CruiseEnd.CALM)
 
 
 def _check_soon(policy: LimitPolicy, strays: Strays, at_s: float) -> None:

@@ -183,8 +183,8 @@ class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
     """No call may begin before this time. If it lies ahead, the other bounds are for afterwards and may change until
     then: ask again at that moment."""
     strays: bool = False
-    """True while a share of refusals is tolerated that less load had too: a Retry-After then holds the call that
-    got it, and no other."""
+    """True while a share of refusals is tolerated that less load had too, or more: a Retry-After then holds the call
+    that got it, and no other."""
 
 
 NO_CAPS: Final = PoolCaps()
@@ -243,9 +243,9 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
         return False
     explained = sample.throttled > 0 and _explained(limit, at_s)
     if probing.strays.cruises:
-        if explained:
-            strays.uncount(probing.strays, sample.throttled)
-        elif search.cruise(policy, probing, limit.load, at_s):
+        strays.uncount(probing.strays, sample.throttled * explained)
+        strays.leave_out(probing.strays, elapsed_s - max(STEP_MAX_S, 4 / probing.strays.level), at_s)
+        if not explained and search.cruise(policy, probing, limit.load, at_s, 1 - limit.headroom):
             return False
     if sample.throttled and _throttled(policy, limit, at_s, sample, explained):
         return False

@@ -127,10 +127,10 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     restore_max_s: float = 40.0
     """Upper bound of the time from one return to an earlier limit to the next."""
     check_refusals: int = 8
-    """Refusals until the first check, times the multiple of `check_every`."""
+    """Refusals until the first check, once a limit was met; `check_every` times as many before another one."""
     check_load: float = 0.75
-    """Share of what is accepted that is sent in a check, and of the calls in flight. A limit accepts all of the former
-    when it is sent alone; the quarter is the error (1/√n, Poisson) of a rate counted from 16 calls."""
+    """Share of what is accepted that is sent in a check. What a limit accepts it accepts also when that is sent alone;
+    the quarter is the error (1/√n, Poisson) of a rate counted from 16 calls."""
     check_ratio: float = 8.0
     """Factor by which a limit refuses fewer calls in a check than the tolerated share, at least."""
     check_odds: float = 1_000.0
@@ -142,7 +142,8 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     seen_max: int = 1_000
     """Upper bound of the calls that count for the tolerated share: it may change."""
     check_every: int = 20
-    """Multiple of a check's calls that are sent between two checks, and of its time that passes."""
+    """Multiple of `check_refusals`, and of a check's time, between two checks; half of it while the share is little
+    known."""
     check_max_s: float = 40.0
     """Seconds of a check at most."""
     cruise_gain: float = 1.25
@@ -157,15 +158,16 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     cruise_odds: float = 100.0
     """Odds at which a lower level tells a limit from refusals that no load causes."""
     cruise_rest_s: float = 2.0
-    """Seconds between two such blocks at least."""
+    """Seconds between two blocks at a raised level at least."""
     cruise_rest_max_s: float = 60.0
-    """Seconds between two such blocks at most."""
+    """Seconds between two blocks at a raised level at most."""
     cruise_calls_a_refusal: int = 25
-    """Calls between two such blocks for each refusal that the last one caused."""
+    """Calls between two blocks at a raised level for each refusal that the last one caused."""
     cruise_calls: int = 200
     """Calls after which the refusals of a cruise are counted anew."""
     cruise_settles_s: float = 4.0
-    """Seconds at most until a check begins to count."""
+    """Seconds after which calls of a higher level count as over at the latest, and a check that may decide is
+    repeated."""
     reserve_s: float = 60.0
     """Seconds of its refill that a token bucket holds at most: limits are named by the minute."""
     proof_s: float = 1.0

@@ -118,7 +118,7 @@ class Probing(msgspec.Struct, array_like=True):
 
 
 def pace(probing: Probing) -> float:
-    """Return the pace of mode `RATE` in accepted requests per second."""
+    """Return the pace of mode `RATE` in requests per second."""
     return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
 
 
@@ -194,10 +194,8 @@ def silence_s(policy: LimitPolicy, probing: Probing, asked_s: float) -> float:
 
 
 def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float, told: float = 0.0) -> None:
-    """Judge an episode that is over: nothing has begun up to `until_s`, so all counts are in. `told` is as in `retry`.
-
-    Decides which hypothesis the episode supports, and sets mode, concurrency and rate accordingly.
-    """
+    """Decide which hypothesis an episode supports that is over, and set mode, concurrency and rate. Nothing has begun
+    up to `until_s`, so all counts are in. `told` is as in `retry`."""
     probing.episode = False
     probing.strays.accepted = probing.strays.refused = 0  # refusals of the silence, of calls begun before it
     elapsed_s = probing.empty_at_s - probing.since_s
@@ -210,7 +208,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float,
     if probing.since_s:
         probing.strays.lasting = 0.0
         independent.note_gap(policy, probing.strays, probing.accepted)
-    if probing.since_s and judged:
+    if judged and probing.since_s:
         probing.since_s, probing.inside = probing.empty_at_s, probing.under_way
         probing.lent = max(probing.under_way - probing.late, 0)
         probing.accepted = probing.refused = 0
@@ -320,20 +318,22 @@ def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -
     return True
 
 
-def cruise(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
-    """Take a report of a cruise into account (`cruise`); return False if it is over."""
-    strays = probing.strays
-    ended = cruising.follow(policy, strays, load.latency_s, load.steady_per_s, at_s)
-    probing.rate, probing.clock_s = cruising.per_s(strays), 0.0
+def cruise(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, free: float = 1.0) -> bool:
+    """Take a report of a cruise into account (`policies.limits.cruise`); return False if it is over."""
+    strays, well = probing.strays, load.wellness(policy.unwell_share) > 0
+    ended = cruising.follow(policy, strays, load.latency_s, load.steady_per_s, at_s, free, well)
+    probing.rate, probing.clock_s = cruising.per_s(strays, free), 0.0
     probing.accepted = probing.refused = probing.barren = 0
     probing.since_s = at_s
     if ended is None:
         return True
     strays.level = max(strays.level, policy.least_per_s)
+    strays.next_s = max(strays.next_s, at_s + (policy.calm_s if ended is not CruiseEnd.CALM else 0.0))
+    most = strays.level / 0.8 if ended is CruiseEnd.LIMIT else math.inf
     if ended is CruiseEnd.STORM:
         strays.sustained, strays.known = strays.level, True
         _pace_at(policy, probing, load, strays.level, False)
-    elif not restore(policy, probing, load, 0.8 * strays.level):
+    elif ended is CruiseEnd.FEW or not restore(policy, probing, load, 0.8 * strays.level, most):
         target = max(strays.target, policy.start / (load.latency_s + policy.overhead_s))  # what a new pool begins with
         if ended is CruiseEnd.CALM and strays.level < policy.tried * target:
             _begin_climb(policy, probing, load, strays.level, target, at_s)
@@ -417,13 +417,13 @@ def _note(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int,
     probing.found = FoundLimit(probing.mode, amount)
 
 
-def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float) -> bool:
+def restore(policy: LimitPolicy, probing: Probing, load: PoolLoad, least: float, most: float = math.inf) -> bool:
     """Return to the limit that had been found, since refusals that do not depend on load say nothing about it.
 
-    Returns False if none had been, or if it is below `least`, a rate in requests per second that was accepted: then it
-    was found in such refusals, and is forgotten."""
+    Returns False if none had been, or if it is forgotten: below `least`, a rate in requests per second that was
+    accepted, since it was found in such refusals; above `most`, where a limit was met."""
     found = probing.found
-    if found is None or _found_per_s(policy, probing, load) < least:
+    if found is None or not least <= _found_per_s(policy, probing, load) <= most:
         probing.found = None
         return False
     probing.strikes, probing.doubting, probing.clock_s = 0, False, 0.0

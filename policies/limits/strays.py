@@ -95,7 +95,7 @@ class Strays(msgspec.Struct, array_like=True):
     seen: int = 0
     """Calls from which the tolerated share was estimated."""
     confirmed: bool = False
-    """True if a check has found the tolerated share at less load, too."""
+    """True if a check has found the tolerated share at less load, or a raised level at more."""
     unrefused: int = 0
     """Calls accepted since the latest refusal."""
     cruises: bool = False
@@ -111,7 +111,7 @@ class Strays(msgspec.Struct, array_like=True):
     unchecked: int = 0
     """Calls refused in a cruise since the latest check."""
     evidence: float = 0.0
-    """Logarithm of the odds, by the latest checks, that less load is refused less often; 0 or below."""
+    """Logarithm of the odds, by the latest checks, that refusals do not depend on load; 0 or below."""
     lowered_from: float = 0.0
     """Level of a cruise before it was lowered, while it is not known whether a limit was the reason; else 0."""
     lowered_share: float = 0.0
@@ -146,6 +146,13 @@ def count(strays: Strays, accepted: int, refused: int) -> None:
 def uncount(strays: Strays, refused: int) -> None:
     """Take refusals back that headers explain."""
     strays.block_refused = max(strays.block_refused - refused, 0)
+    strays.unchecked = max(strays.unchecked - refused, 0)
+
+
+def leave_out(strays: Strays, idle_s: float, at_s: float) -> None:
+    """Leave a time in which nothing was sent out of the block's."""
+    if idle_s > 0 and strays.block_at_s < at_s:
+        strays.block_at_s = min(strays.block_at_s + idle_s, at_s)
 
 
 def mend(strays: Strays) -> None:
@@ -233,13 +240,8 @@ def climb(strays: Strays, rate: float, target: float, at_s: float, sure: bool = 
 
 
 def calm(strays: Strays, accepted: int) -> None:
-    """Count from now on against a time in which no more calls were refused than were tolerated.
-
-    `accepted`: calls accepted in that time.
-    """
-    refused = round(strays.tolerated * strays.seen)
-    strays.fell_accepted = strays.seen - refused if strays.tolerated else max(accepted, 0)
-    strays.fell_refused = refused
+    """Count from now on against a time in which no call was refused. `accepted`: calls accepted in that time."""
+    strays.fell_accepted, strays.fell_refused = max(accepted, 0), 0
 
 
 def begin_block(strays: Strays, at_s: float) -> None:

@@ -85,7 +85,7 @@ def _run(
     ],
 )  # fmt: skip
 def test_a_cruise_finds_a_limit_among_refusals_and_keeps_to_it(limit: float, share: float, least: float) -> None:
-    """From the second to the sixth minute nearly all of it is used, and an eighth more is refused than by chance."""
+    """From the second to the sixth minute nearly all of it is used, and a quarter of it more is refused than by chance."""
     state, provider = _cruising(max(limit / 8, 1.0), share), Provider(limit, share)
     assert _run(state, provider, 60.0)[1] is None
     provider.accepted = provider.refused = 0
@@ -303,7 +303,7 @@ def test_an_interval_of_no_calls_lowers_nothing() -> None:
     """`_lower` divides by the block's calls and its time; both may be 0 where earlier blocks show more refusals."""
     state = _cruising(40.0, 0.05, met=True)
     state.accepted, state.refused, state.block_at_s = 10, 40, 0.0
-    assert cruising.follow(POLICY, state, LATENCY_S, 10.0, 5.0) is None
+    assert cruising.follow(POLICY, state, LATENCY_S, 10.0, 5.0) is None and state.level == 40.0
     state.lowered_from, state.lowered_share, state.lowered_calls = 40.0, 0.0, 50
     strays.count(state, 4, 40)
     assert cruising.follow(POLICY, state, LATENCY_S, 10.0, 0.0) is None
@@ -416,4 +416,102 @@ def test_a_share_that_an_earlier_release_tolerated_is_found_anew() -> None:
     assert not (limit.probing.strays.tolerated or limit.probing.strays.confirmed or limit.probing.strays.checked)
     limit = _cruising_pool(0.2)
     adopt(limit, 200.0)
-    assert limit.probing.strays.cruises and limit.probing.strays.up_at_s == 100.0 + 2.0
+    strayed = limit.probing.strays
+    assert strayed.cruises and (strayed.up_at_s, strayed.check_at_s) == (100.0 + 2.0, 100.0)
+
+
+@pytest.mark.parametrize("idle_s", [30.0, 120.0, 600.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_time_in_which_nothing_was_sent_is_not_the_blocks(idle_s: float, seed: int) -> None:
+    """Its calls divided by it looked like a call in seconds, and a check sent a tenth of a call a second for 40 s."""
+    limit = _cruising_pool(0.2)
+    limit.probing.strays.gain, limit.probing.strays.level = FREE_GAIN, 20.0
+    provider, at_s = Provider(0.0, 0.2, seed), 100.0
+
+    def send(until_s: float) -> int:
+        nonlocal at_s
+        before = provider.accepted + provider.refused
+        while at_s < until_s:
+            at_s += REPORT_S
+            per_s = min(allowance(POLICY, limit, at_s).requests_per_s, 15.0)
+            accepted, refused = provider.serve(per_s)
+            held = UsageSample(
+                begun=accepted + refused, throttled=refused, answered=accepted, latency_s=LATENCY_S * accepted, in_flight=8
+            )
+            observe(POLICY, limit, at_s, held)
+        return provider.accepted + provider.refused - before
+
+    send(130.0)
+    limit.probing.strays.unchecked = 1_000  # a check is due
+    at_s += idle_s
+    assert send(at_s + 40.0) >= 0.5 * 15.0 * 40
+
+
+def test_a_short_check_that_is_refused_all_ends_as_a_storm() -> None:
+    """As a share of 1 it let the level double for ever: of none accepted none more was accepted."""
+    state = _checking(0.3, per_s=0.1)
+    strays.count(state, 0, 12)
+    assert cruising.follow(POLICY, state, 8.0, 0.1, POLICY.check_max_s) is CruiseEnd.STORM
+    state = _checking(0.75)
+    state.confirmed, state.seen = False, 20
+    strays.count(state, 6, 54)
+    assert cruising.follow(POLICY, state, LATENCY_S, 20.0, 3.0) is CruiseEnd.STORM, "the first check counts alone"
+
+
+@pytest.mark.parametrize("found", [FoundLimit(ProbeMode.RATE, 100.0), FoundLimit(ProbeMode.CONCURRENCY, 50.0)])
+@pytest.mark.parametrize("limit", [True, False])
+def test_a_cruise_that_met_a_limit_returns_to_no_limit_that_is_far_above(found: FoundLimit, limit: bool) -> None:
+    """It would have been found when the provider allowed more."""
+    state = _cruising(12.0 if limit else 0.3, 0.2, met=True)
+    state.evidence, state.latest = -8.0 * limit, 10.0
+    probing = Probing(20.0, mode=ProbeMode.RATE, rate=12.0, strays=state, found=found)
+    strays.count(state, 10, 4)
+    assert not cruise(POLICY, probing, PoolLoad(latency_s=LATENCY_S, steady_per_s=0.3), 1.0)
+    assert probing.rate <= 12.0 and probing.concurrency <= 20.0
+    assert (probing.found is None) is limit, "few calls say nothing of a limit"
+
+
+def test_a_pool_that_is_not_well_is_not_sent_more() -> None:
+    state = _cruising(5.0, 0.2)
+    for report in range(1, 80):
+        strays.count(state, int(cruising.per_s(state) * REPORT_S * 0.8) + 1, 1)
+        cruising.follow(POLICY, state, LATENCY_S, 5.0, report * REPORT_S, well=False)
+    assert state.level == 5.0
+
+
+def test_headroom_is_left_free_once_a_limit_was_met() -> None:
+    state = _cruising(40.0, 0.2, met=True)
+    assert (cruising.per_s(state, 0.7), cruising.per_s(_cruising(40.0, 0.2), 0.7)) == (28.0, 40.0)
+    provider = Provider(32.0, 0.2)
+    for report in range(1, 1_200):
+        if report == 400:
+            provider.accepted = provider.refused = 0
+        per_s = POLICY.check_load * state.block_before if state.checked else cruising.per_s(state, 0.7)
+        strays.count(state, *provider.serve(per_s))
+        assert cruising.follow(POLICY, state, LATENCY_S, 22.0, report * REPORT_S, 0.7) is None
+    assert 0.6 * 32.0 <= provider.accepted / 200.0 <= 0.85 * 32.0
+
+
+@pytest.mark.parametrize("latency_s", [60.0, 120.0])
+def test_a_level_is_lowered_within_seconds_also_where_calls_take_long(latency_s: float) -> None:
+    state = _cruising(10.0, 0.2, met=True)
+    for report in range(1, 24):
+        strays.count(state, 0, 2)
+        if cruising.follow(POLICY, state, latency_s, 8.0, report * REPORT_S) or state.level < 10.0:
+            break
+    assert state.level < 10.0
+
+
+def test_a_new_cruise_is_checked_soon_whatever_the_last_one_had_put_off() -> None:
+    state = _cruising(20.0, 0.2, met=True)
+    state.check_at_s = 600.0
+    cruising.begin(POLICY, state, 20.0, LATENCY_S, 5.0, True)
+    assert state.check_at_s == 5.0
+
+
+@pytest.mark.parametrize(("gain", "ended"), [(FREE_GAIN, CruiseEnd.CALM), (POLICY.cruise_gain, CruiseEnd.LIMIT)])
+def test_strays_that_became_rare_end_the_cruise(gain: float, ended: CruiseEnd) -> None:
+    state = _checking(0.004, per_s=20.0)
+    state.level, state.seen, state.gain = 80.0, 400, gain
+    strays.count(state, 119, 1)
+    assert cruising.follow(POLICY, state, LATENCY_S, 20.0, 6.0) is ended
