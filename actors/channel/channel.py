@@ -273,6 +273,7 @@ class Channel:
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
         """Take events of a branch or worker. Return once they are on disk: only then may the sender forget them."""
+        self._dispatch.recognise(sender, incarnation, asks=not self.over)
         await self._put(blob, 1 + len(blob) // 1_000, batch_in(blob))
 
     async def collected(self, number: int, blob: bytes) -> None:
@@ -297,8 +298,7 @@ class Channel:
         self._tool_runs.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
-        """Claim the held permits again from a restarted scheduler. Return False if none are held, and none will be: the
-        job has ended.
+        """Claim the held permits again from a restarted scheduler. Return False if none will be: the job has ended.
 
         A channel that has not started yet, or is broken, takes no turn; but branches may have calls of it in flight,
         which count until its next claim, or for as long as its lease may have lasted.

@@ -88,7 +88,9 @@ class Dispatch:
         self._met: set[str] = set()
         """Incarnations of branches that this channel has met: they know its epoch from itself."""
         self.unmet = False
-        """True if a branch did not say what it holds when it was asked last."""
+        """True if a branch did not say what it holds when it was asked last, or a process of one was not asked."""
+        self._strangers: set[str] = set()
+        """Incarnations of branches that were replaced before this channel asked what they hold."""
         self.staff: tuple[str, ...] = ()
         """Names of the branches that take calls, as last told."""
 
@@ -102,7 +104,7 @@ class Dispatch:
         for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(BranchLink(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
-        self.unmet = None in held
+        self.unmet = None in held or bool(self._strangers)
         if self._needs_watch():
             self._watch()
         return tuple(key for keys in held for key in keys or ())
@@ -129,6 +131,24 @@ class Dispatch:
     def begin_anew(self) -> None:
         """Have the channel begin anew, with an epoch above those that branches know now."""
         self._runtime.peer(f"channel:{self._job}").tell("start")
+
+    def recognise(self, sender: str, incarnation: str, asks: bool) -> None:
+        """Begin anew if events come from a process of a branch that this channel has not asked what it holds.
+
+        It was taken for dead and replaced, and its successor holds nothing. Where the journal has lost its end, its
+        replies may have the numbers of later calls: the question of each is compared from then on (``State.unmet``).
+        ``asks``: the job asks questions still. Raises ``PeerUnavailable``, so that the process sends them again.
+        """
+        link = self._links.get(sender)
+        if link is None or self.unmet or not asks:
+            return
+        asked = (link.incarnation, *link.past)
+        if incarnation in asked or not any(asked):  # or none has answered yet
+            return
+        if incarnation not in self._strangers:
+            self._strangers.add(incarnation)
+            self.begin_anew()
+        raise PeerUnavailable(f"channel:{self._job}")
 
     async def _meet_later(self, link: BranchLink) -> None:
         await self._meet(link)

@@ -481,6 +481,7 @@ async def test_replies_that_come_as_an_ended_job_is_closed_are_in_its_output_or_
             await asyncio.sleep(0.001)
         channel: Channel = run.runtime.find("channel:j")
         flights, status = list(channel._k.flights.values()), Channel.status
+        process = channel._dispatch.processes()["branch:0"]
         lost = Failure(FailureKind.LOST, "its branch died")
         gone = [events.AttemptFailed(each.goal, each.sample, each.attempt, lost) for each in flights]
         late = [events.Answered(each.goal, each.sample, each.attempt, each.hash, reply("late")) for each in flights]
@@ -488,16 +489,16 @@ async def test_replies_that_come_as_an_ended_job_is_closed_are_in_its_output_or_
         async def looked(self: Channel, number: int = 0) -> bytes:
             facts = await status(self, number)
             if self._outcome and len(late) > 3:
-                await self.deliver("branch:0", "", codec.encode_batch([late.pop()]))
+                await self.deliver("branch:0", process, codec.encode_batch([late.pop()]))
             return facts
 
         monkeypatch.setattr(Channel, "status", looked)
         await run.driver.stop("drain", "test")
-        await channel.deliver("branch:0", "", codec.encode_batch(gone))
+        await channel.deliver("branch:0", process, codec.encode_batch(gone))
         facts = await driving
         for each in late:
             with pytest.raises(PeerUnavailable):
-                await channel.deliver("branch:0", "", codec.encode_batch([each]))
+                await channel.deliver("branch:0", process, codec.encode_batch([each]))
     assert (facts["outcome"], facts["results"]) == ("partial", len(run.sink.values))
     k = last_state(StateFolder(tmp_path), "j")
     assert k.emitted == k.written_rows == len(run.sink.values) == 3
