@@ -30,31 +30,49 @@ class LossesWatch(Observer):
         """By job and goal: its last call."""
         self._known: dict[str, set[str]] = defaultdict(set)
         """By job: questions whose replies are in its journal."""
+        self._settled: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        """By job: attempts that were answered."""
+        self._dropped: dict[str, int] = defaultdict(int)
+        """By job: replies that K had dropped after the last turn."""
         self._speakers: dict[tuple[str, int, str], Life] = {}
         """By job, epoch and process of a branch: the channel that has given calls to it."""
 
     def lost(self, record: JobWatch, gone: list[list[commands.Command]]) -> None:
         """Forget a job."""
-        for table in (self._calls, self._last, self._known):
+        for table in (self._calls, self._last, self._known, self._settled, self._dropped):
             table.pop(record.name, None)  # type: ignore[attr-defined]
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
-        calls, last = self._calls[record.name], self._last[record.name]
+        calls, last, again, others = self._calls[record.name], self._last[record.name], 0, []
         for batch in turn.batches:
             for event in batch:
                 if type(event) is events.Answered:
                     call = calls.get((event.goal, event.attempt))
-                    if call is not None:
+                    if (event.goal, event.attempt) in self._settled[record.name]:
+                        again += 1
+                    elif call is not None and event.hash != call.hash:
+                        others.append(call)
+                    elif call is not None:
+                        self._settled[record.name].add((event.goal, event.attempt))
                         self._answered(record.name, call, event.hash, event.reply)
                 elif type(event) is events.ReplyRecalled and event.reply is not None and event.goal in last:
                     self._answered(record.name, last[event.goal], event.hash, event.reply)
+        self._drops(record, again, others)
         for one in out:
             if type(one) is commands.Call:
                 calls[one.goal, one.attempt] = last[one.goal] = one
                 text = spoken(one.body)
                 if text in self._known[record.name]:
                     self._watch.say(f"{record.name}: {text!r} is asked again, its reply is in the journal")
+
+    def _drops(self, record: JobWatch, again: int, others: list[commands.Call]) -> None:
+        """A turn has brought replies to attempts that were answered, and to other questions: K must drop them."""
+        dropped = record.k.tally.dropped if record.k is not None else 0
+        before, self._dropped[record.name] = self._dropped[record.name], dropped
+        if others and dropped - before < again + len(others):
+            goal, text = others[0].goal, spoken(others[0].body)
+            self._watch.say(f"{record.name}: goal {goal} asks {text!r} and takes in the reply to another question")
 
     def _answered(self, job: str, call: commands.Call, question: bytes, answer: Reply) -> None:
         text, plan = spoken(call.body), self._plans.get(job)

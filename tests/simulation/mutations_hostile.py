@@ -58,7 +58,7 @@ def lost_epoch_taken_again(patch: Patch) -> None:
     patch.setattr(fencing, "_above", lambda source, number: None)
 
 
-@planted("numbers that branches hold of turns that are lost are not given again", 15944, likely=troubled("power_lost"))
+@planted("numbers that branches hold of turns that are lost are not given again", 69000163, likely=troubled("power_lost"))
 def lost_numbers_given_again(patch: Patch) -> None:
     patch.setattr(lost_turns, "leave_out", lambda k, numbers: None)
 

@@ -23,6 +23,8 @@ ASKED_AGAIN = 22
 """Seeds in which a job asks the questions of another, whose journal has lost its end while the index of replies kept
 what it said of it.
 """
+RENUMBERED = 63
+"""Seeds in which branches hold calls of turns that are lost, of jobs that ask in another order afterwards."""
 POWER_EVERY, POWER_AT = 37, 34
 """One seed in ``POWER_EVERY``, those with the remainder ``POWER_AT``, has a disk that lies about flushes and a machine
 that loses its power. No seed that was pinned in a test before has this remainder: their worlds stay as they were."""
@@ -183,6 +185,7 @@ def plan(seed: int) -> Plan:
     made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     again = _asked_again(random.Random(f"{seed}/again"), made)
+    again = again or _renumbered(random.Random(f"{seed}/renumbered"), made)
     disks = again or _power(random.Random(f"{seed}/power"), made) or _disks(random.Random(f"{seed}/disks"), made)
     late = random.Random(f"{seed}/late")
     slow = (*_opened_late(late, made), *_overtaken(late, made))
@@ -394,6 +397,21 @@ def _asked_again(chance: random.Random, made: Plan) -> list[Trouble]:
             )
         )  # fmt: skip
     return [Trouble(at_s, "power_lost", "replies", for_s, chance.uniform(0.7, 1.0))]
+
+
+def _renumbered(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Return a loss of power while programs run of which each question follows from the replies before. Branches of
+    other machines hold replies of the lost turns, whose numbers other questions would get.
+    """
+    if made.seed % 100 != RENUMBERED:
+        return []
+    made.branches, made.nodes, made.trouble = 3, 3, 0.0
+    made.provider.latency_s, made.provider.jitter, made.provider.requests_per_s = 1.0, 0.9, 0.0
+    made.jobs = [
+        JobPlan(f"j{place}", program=program, concurrency=8, window_rows=12)
+        for place, program in enumerate(("elector", "elector", "elector", chance.choice(("voter", "planner"))))
+    ]
+    return [Trouble(chance.uniform(1.0, 6.0), "power_lost", "", 6.0, chance.uniform(0.7, 1.0))]
 
 
 def _opened_late(chance: random.Random, made: Plan) -> list[Trouble]:

@@ -30,6 +30,7 @@ FAILED_ONCE = [
     30064076,
     40007021, 40035953, 40046527, 40049719, 40069337, 50004179, 50017927, 52002669,
     55026039, 55026706, 56005082, 57001141, 62012722,
+    68001563, 70004163,
 ]  # fmt: skip
 """Seeds that failed once, and the reasons.
 
@@ -57,6 +58,7 @@ branch was ordered again by the end of the task that had failed to start it, and
 whose replies were remembered took a minute each, since each used up a probe of a blocked account.
 9011890: a channel that waited for a batch was fenced by an older one that then died; it wrote nothing, and never knew.
 11026446: a tool that ended its worker on each of two nodes had the node of the last death taken out.
+70004163: a branch that was replaced before the channel asked it sent replies of lost turns, and one was taken in.
 12000875: a channel that had been cut off began for a request of 20 seconds before, when the job had ended.
 12005828: a reading under way when a job was stopped was made by nobody when it was resumed.
 30460: a branch's answer was overtaken by that of its next process, and calls went to the dead one for ever.
@@ -94,6 +96,7 @@ a channel that has died. 30029453: it took a grant on a slow disk for one that w
 40069337: it counted what a cortex granted to an earlier incarnation, whose claim was late. 52002669: it let a run
 leave whose predecessor had. 55026706: it missed that a job may ask a dead channel for the end of a child job.
 57001141: it allowed for calls that a hung branch has, and not for an order about a batch.
+68001563: it took a reply that K had dropped for one that was taken in.
 62012722: it gave a job its lease back for a claim that was under way when the job ended.
 40035953, 40049719: it held a cortex to a pause that its predecessor had told nobody.
 40046527: it wanted a batch read as soon as a person had named it, if that had taken long.
