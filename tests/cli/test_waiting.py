@@ -158,7 +158,7 @@ def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line(
 @pytest.mark.long
 def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_is_one(tmp_path):
     port = free_port()
-    (tmp_path / "in.csv").write_text("text\n" + "".join(f"row {n}\n" for n in range(400)))
+    (tmp_path / "in.csv").write_text("text\n" + "".join(f"row {n}\n" for n in range(20_000)))
     words = ("batch", "in.csv", "-o", "o.csv", "--prompt", "{{text}}", "--model", "m", "--job", "j", "--base-url")
     lines: list[str] = []
     with contextlib.ExitStack() as stack:
