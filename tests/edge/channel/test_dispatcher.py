@@ -367,35 +367,6 @@ async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> N
 
 
 @in_virtual_time
-async def test_replies_of_a_process_that_was_replaced_before_it_was_asked_are_compared_by_their_questions() -> None:
-    """Its successor holds nothing; where the journal has lost its end, its replies have the numbers of later calls."""
-    branch = FakeBranch("a")
-    scene = Scene(branch)
-    scene.dispatch.recognise("a", "old", asks=True)  # no process is known yet: it is asked soon
-    dispatch, begun = await scene.meet(), []
-    dispatch.begin_anew = lambda: begun.append(True)  # type: ignore[method-assign]
-    for sender, process in (("a", branch.incarnation), ("worker:0", "old")):
-        dispatch.recognise(sender, process, asks=True)
-    dispatch.recognise("a", "old", asks=False)
-    assert not begun and not dispatch.unmet
-    for _ in range(2):  # until then, too
-        with pytest.raises(PeerUnavailable):
-            dispatch.recognise("a", "old", asks=True)
-    assert len(begun) == 1
-    await dispatch.meet(scene.names, 2)
-    assert dispatch.unmet, "the channel that begins anew compares the questions"
-    dispatch.recognise("a", "old", asks=True)
-    first = branch.incarnation
-    branch.die()
-    dispatch.send([call(1)])
-    await until(lambda: branch.incarnation != first and dispatch.processes()["a"] == branch.incarnation)
-    dispatch.unmet = False
-    dispatch.recognise("a", first, asks=True)  # it was asked, before it died
-    assert len(begun) == 1
-    await dispatch.close(forget=False)
-
-
-@in_virtual_time
 async def test_calls_go_to_the_branch_that_answers() -> None:
     dead, alive = FakeBranch("a"), FakeBranch("b")
     scene = Scene(dead, alive)

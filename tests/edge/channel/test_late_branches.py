@@ -1,4 +1,4 @@
-"""Branches that a channel could not meet at its start: they may know of later epochs of its job."""
+"""Branches that a channel could not meet at its start: they may know of later epochs of its job, or hold replies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.ports.runtime import PeerUnavailable
 from tests.edge.channel.test_dispatcher import FakeBranch, Scene, _quick, call, until  # noqa: F401 - a fixture
 from tests.edge.support.virtual_clock import in_virtual_time
 
@@ -62,3 +63,32 @@ def answering(ask: Callable[..., Any], to: str, answer: Any) -> Callable[..., An
         return answer if method == to else await ask(method, *args)
 
     return answered
+
+
+@in_virtual_time
+async def test_replies_of_a_process_that_was_replaced_before_it_was_asked_are_compared_by_their_questions() -> None:
+    """Its successor holds nothing; where the journal has lost its end, its replies have the numbers of later calls."""
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    scene.dispatch.recognise("a", "old", asks=True)  # no process is known yet: it is asked soon
+    dispatch, begun = await scene.meet(), []
+    dispatch.begin_anew = lambda: begun.append(True)  # type: ignore[method-assign]
+    for sender, process in (("a", branch.incarnation), ("worker:0", "old")):
+        dispatch.recognise(sender, process, asks=True)
+    dispatch.recognise("a", "old", asks=False)
+    assert not begun and not dispatch.unmet
+    for _ in range(2):  # until then, too
+        with pytest.raises(PeerUnavailable):
+            dispatch.recognise("a", "old", asks=True)
+    assert len(begun) == 1
+    await dispatch.meet(scene.names, 2)
+    assert dispatch.unmet, "the channel that begins anew compares the questions"
+    dispatch.recognise("a", "old", asks=True)
+    first = branch.incarnation
+    branch.die()
+    dispatch.send([call(1)])
+    await until(lambda: branch.incarnation != first and dispatch.processes()["a"] == branch.incarnation)
+    dispatch.unmet = False
+    dispatch.recognise("a", first, asks=True)  # it was asked, before it died
+    assert len(begun) == 1
+    await dispatch.close(forget=False)
