@@ -119,7 +119,7 @@ class Strays(msgspec.Struct, array_like=True):
     lowered_calls: int = 0
     """Calls of which it is the share."""
     lowered_limit: float = 0.0
-    """What was accepted before, in requests per second."""
+    """Rate that was accepted before, in requests per second."""
 
 
 def count(strays: Strays, accepted: int, refused: int) -> None:
